@@ -129,7 +129,7 @@ function mixerRow(mixer: MixerShape, maxPositions: number): number {
     case 'latent':
       return (
         mixer.queryRank +
-        (mixer.heads + 1) * (mixer.latentSize + 2 * mixer.ropeSize + mixer.nopeSize + mixer.valueSize) +
+        (mixer.heads + 1) * (mixer.latentSize + 2 * mixer.ropeSize + mixer.nopeSize + 2 * mixer.valueSize) +
         indexRow(mixer, maxPositions)
       );
     case 'delta':

@@ -49,7 +49,7 @@ function describeMixer(mixer: MixerShape): string {
       return `attention, ${mixer.heads} heads of ${mixer.headDim} (${mixer.keyValueHeads} key-value${values})${window}${describeBlocks(mixer)}`;
     }
     case 'latent':
-      return `latent attention, ${mixer.heads} heads over ${mixer.latentSize} + ${mixer.ropeSize}${describeIndexer(mixer)}`;
+      return `latent attention, ${mixer.heads} heads over ${mixer.latentSize} + ${mixer.ropeSize}${mixer.outputGate === true ? ', with gates' : ''}${describeIndexer(mixer)}`;
     case 'delta':
       return (
         `gated delta net, ${mixer.valueHeads} heads of ${mixer.valueDim} (${mixer.keyHeads} key heads of ${mixer.keyDim})` +

@@ -266,8 +266,9 @@ void reference_stream_weights(const StreamWeightsWork& work) {
     for (int i = 0; i < work.columns(); ++i) {
       const float scaled = std::fma(values[i], work.scales[i < n ? 0 : i < 2 * n ? 1 : 2], work.base[i]);
       values[i] = i < n ? reference_sigmoid(scaled) + work.epsilon : i < 2 * n ? 2.0f * reference_sigmoid(scaled) : scaled;
+      if (!work.mixes && i >= n) values[i] = work.magnitude * reference_sigmoid(scaled) + work.epsilon;
     }
-    if (work.ending) continue;
+    if (work.ending || !work.mixes) continue;
     const auto mix = [&](int j, int k) -> float& { return values[(2 + j) * n + k]; };
     const auto divide_rows = [&](bool by_exponentials) {
       for (int j = 0; j < n; ++j) {
@@ -312,13 +313,14 @@ void reference_sum_streams(const StreamSumWork& work) {
 void reference_mix_streams(const StreamMixWork& work) {
   const int n = work.count;
   for (int row = 0; row < work.rows; ++row) {
-    const float* const behind = work.weights + int64_t{row} * (2 + n) * n + n;
+    const float* const behind = work.weights + int64_t{row} * work.columns() + n;
     for (int c = 0; c < work.size; ++c) {
       const auto stream = [&](int i) -> float& { return work.streams[(int64_t{row} * n + i) * work.size + c]; };
       std::vector<float> mixed;
       for (int k = 0; k < n; ++k) {
-        float sum = behind[k] * work.output[int64_t{row} * work.size + c];
-        for (int j = 0; j < n; ++j) sum = std::fma(behind[n + j * n + k], stream(j), sum);
+        const float output = work.output[int64_t{row} * work.size + c];
+        float sum = work.mixes ? behind[k] * output : std::fma(behind[k], output, stream(k));
+        for (int j = 0; work.mixes && j < n; ++j) sum = std::fma(behind[n + j * n + k], stream(j), sum);
         mixed.push_back(sum);
       }
       for (int k = 0; k < n; ++k) stream(k) = mixed[static_cast<size_t>(k)];

@@ -15,14 +15,22 @@ struct Weighing {
   int streams;
   int rounds;
   bool ending;
+  bool mixes = true;
+  float magnitude = 2;
+
+  StreamWeightsWork work(float* values, const float* scales, const float* base, int rows) const {
+    return {values, scales, base, rows, streams, ending, kEpsilon, rounds, mixes, magnitude};
+  }
 };
 
-constexpr Weighing kWeighings[] = {{4, 20, false}, {4, 1, false}, {2, 3, false}, {3, 2, false},
-                                   {8, 5, false},  {4, 1, true},  {5, 1, true}};
+constexpr Weighing kWeighings[] = {
+    {4, 20, false}, {4, 1, false},       {2, 3, false},           {3, 2, false},           {8, 5, false},
+    {4, 1, true},   {4, 0, true, false}, {4, 0, false, false, 2}, {7, 0, false, false, 3}, {5, 1, true},
+};
 
 // As far from 0 as exp() reaches, with values that are not finite in some rows.
 std::vector<float> map_values(const Weighing& of, int rows, bool strange) {
-  const int columns = StreamWeightsWork{.streams = of.streams, .ending = of.ending}.columns();
+  const int columns = of.work(nullptr, nullptr, nullptr, rows).columns();
   std::vector<float> values = random_values(static_cast<size_t>(rows * columns), 3, 2.0f);
   if (!strange) return values;
   values[0] = std::numeric_limits<float>::infinity();
@@ -42,22 +50,21 @@ void weighs(const std::string& set, int threads) {
         DeviceFloats values(*backend, expected);
         DeviceFloats device_scales(*backend, scales);
         DeviceFloats device_base(*backend, base);
-        reference_stream_weights({expected.data(), scales.data(), base.data(), rows, of.streams, of.ending, kEpsilon, of.rounds});
-        backend->stream_weights(
-            {values.data(), device_scales.data(), device_base.data(), rows, of.streams, of.ending, kEpsilon, of.rounds});
+        reference_stream_weights(of.work(expected.data(), scales.data(), base.data(), rows));
+        backend->stream_weights(of.work(values.data(), device_scales.data(), device_base.data(), rows));
         check_same(values.read(), expected, "weights of " + std::to_string(of.streams) + " streams");
       }
     }
   }
 }
 
-void sums_and_mixes(const std::string& set, int threads) {
+void sums_and_mixes(const std::string& set, int threads, bool mixed) {
   auto backend = open_backend(set, threads);
   for (const int count : {2, 4, 5, kMostStreams}) {
     for (const int size : kSizes) {
       const int rows = size > 1000 ? 2 : 9;
       const auto values = static_cast<size_t>(rows * size);
-      const int64_t columns = int64_t{2 + count} * count;
+      const int64_t columns = mixed ? int64_t{2 + count} * count : int64_t{2} * count;
       std::vector<float> streams = random_values(values * static_cast<size_t>(count), 5, 3.0f);
       const std::vector<float> output = random_values(values, 6);
       std::vector<float> weights = random_values(static_cast<size_t>(rows * columns), 7);
@@ -70,8 +77,8 @@ void sums_and_mixes(const std::string& set, int threads) {
       backend->sum_streams({device_sums.data(), device_streams.data(), device_weights.data(), columns, rows, count, size});
       const std::string what = std::to_string(count) + " streams of " + std::to_string(size);
       check_same(device_sums.read(), sums, "the sum of " + what);
-      reference_mix_streams({streams.data(), output.data(), weights.data(), rows, count, size});
-      backend->mix_streams({device_streams.data(), device_output.data(), device_weights.data(), rows, count, size});
+      reference_mix_streams({streams.data(), output.data(), weights.data(), rows, count, size, mixed});
+      backend->mix_streams({device_streams.data(), device_output.data(), device_weights.data(), rows, count, size, mixed});
       check_same(device_streams.read(), streams, "the mix of " + what);
     }
   }
@@ -101,15 +108,42 @@ void balances() {
   }
 }
 
+// Streams without a mix, by double precision: the weights, and each stream with the output added.
+void adds() {
+  constexpr int kStreams = 4;
+  constexpr int kSize = 3;
+  const Weighing of{kStreams, 0, false, false, 1.5f};
+  std::vector<float> weights = map_values(of, 1, false);
+  check(weights.size() == 2 * kStreams, "two weights a stream");
+  const std::vector<float> scales = {0.5f, 1.3f};
+  const std::vector<float> base(weights.size(), -0.2f);
+  const std::vector<float> before = weights;
+  reference_stream_weights(of.work(weights.data(), scales.data(), base.data(), 1));
+  std::vector<float> streams = random_values(kStreams * kSize, 5);
+  const std::vector<float> old = streams;
+  const std::vector<float> output = random_values(kSize, 6);
+  reference_mix_streams({streams.data(), output.data(), weights.data(), 1, kStreams, kSize, false});
+  for (size_t k = 0; k < kStreams; ++k) {
+    const auto weight = [&](size_t i) { return 1 / (1 + std::exp(-(double{before[i]} * scales[i / kStreams] + base[i]))); };
+    check(std::fabs(weights[k] - (weight(k) + kEpsilon)) < 1e-6, "weight before the part " + std::to_string(k));
+    const double behind = 1.5 * weight(kStreams + k) + kEpsilon;
+    for (size_t c = 0; c < kSize; ++c) {
+      check(std::fabs(streams[k * kSize + c] - (old[k * kSize + c] + behind * output[c])) < 1e-5, "stream " + std::to_string(k));
+    }
+  }
+}
+
 }  // namespace
 
 void add_residual_streams_cases(std::vector<Case>& cases) {
   cases.push_back({"residual streams: the mix has rows and columns of 1", balances});
+  cases.push_back({"residual streams: without a mix the output is added", adds});
   for (const std::string& set : instruction_sets()) {
     for (const int threads : {1, 3}) {
       const std::string equals = ": equals the one arithmetic, " + std::to_string(threads) + " threads";
       cases.push_back({"weights of residual streams " + set + equals, [=] { weighs(set, threads); }});
-      cases.push_back({"sums of residual streams " + set + equals, [=] { sums_and_mixes(set, threads); }});
+      cases.push_back({"sums of residual streams " + set + equals, [=] { sums_and_mixes(set, threads, true); }});
+      cases.push_back({"sums of streams without a mix " + set + equals, [=] { sums_and_mixes(set, threads, false); }});
     }
   }
 }

@@ -16,6 +16,7 @@ import {
   hasFeedForward,
   pooledParts,
   stateSpaceChannels,
+  streamScales,
   streamValues,
   valueHeadDim,
 } from './model-shape.js';
@@ -207,6 +208,8 @@ function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
     case 'latent':
       if (mixer.queryRank > 0) yield* ['queryLow', 'queryLowNorm'] as const;
       yield* ['query', 'latent', 'latentNorm', 'keyExpansion', 'valueExpansion'] as const;
+      if (mixer.sinks === true) yield 'sinks';
+      if (mixer.outputGate === true) yield 'outputGate';
       if (mixer.indexer === undefined) return;
       yield* ['indexQuery', 'indexKey', 'indexKeyNorm', 'indexKeyNormBias', 'indexWeights'] as const;
       return;
@@ -331,10 +334,10 @@ function streamDimensions({ streams, hiddenSize }: ModelShape): Sizes {
   const map = [values, streams.count * hiddenSize] as const;
   return {
     mixerStreamMap: map,
-    mixerStreamScale: [1, 3],
+    mixerStreamScale: [1, streamScales(streams)],
     mixerStreamBase: [1, values],
     feedForwardStreamMap: map,
-    feedForwardStreamScale: [1, 3],
+    feedForwardStreamScale: [1, streamScales(streams)],
     feedForwardStreamBase: [1, values],
   };
 }
@@ -397,6 +400,8 @@ function latentDimensions(mixer: LatentMixer, hidden: number): Sizes {
     latentNorm: [1, latentSize],
     keyExpansion: [heads * latentSize, nopeSize],
     valueExpansion: [heads * valueSize, latentSize],
+    sinks: [1, heads],
+    outputGate: [heads * valueSize, hidden],
     indexQuery: [index.heads * index.dim, queryRank],
     indexKey: [index.dim, hidden],
     indexKeyNorm: [1, index.dim],

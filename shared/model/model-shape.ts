@@ -140,6 +140,10 @@ const latentSchema = z.strictObject({
   indexer: indexerSchema.optional(),
   /** A row sees the positions that it saw in the last layer with an indexer. */
   sharesIndexer: z.literal(true).optional(),
+  /** Each head has one more logit in the denominator of its softmax. Absent: none has. */
+  sinks: z.literal(true).optional(),
+  /** The values of all heads are multiplied by sigmoid(outputGate x) before the output projection, one gate for each element. Absent: they are not. */
+  outputGate: z.literal(true).optional(),
 });
 
 /**
@@ -321,19 +325,30 @@ const ropeSchema = z.strictObject({
 });
 
 /**
- * Residual streams that each part mixes (manifold-constrained hyper-connections, DeepSeek-V4). The residual is `count` rows h_i, which begin as copies
+ * Residual streams. mixed: each part mixes them (manifold-constrained hyper-connections, DeepSeek-V4). The residual is `count` rows h_i, which begin as copies
  * of the embedding; `base`, `map` and `scale` are tensors of the part. f = map x (all h_i one behind another, divided by the root mean square of all of
  * them), of count + count + count^2 values: pre_i = sigmoid(f_i scale_0 + base_i) + epsilon, post_k = 2 sigmoid(f_(count + k) scale_1 + base), and mix =
  * softmax of each row of the rest (times scale_2, plus base) + epsilon, divided by its sums of columns, then rounds - 1 times by those of rows and those
  * of columns (each sum + epsilon). A mixer or a feed-forward part takes sum of pre_i h_i in the place of h, and of its output, h_k becomes post_k output +
  * sum over j of mix_(j, k) h_j. Behind the last layer, h is the sum of pre_i h_i by tensors of the model, of `count` values.
+ *
+ * added: nothing is mixed (HY4). f has count + count values, post_k = magnitude sigmoid(f_(count + k) scale_1 + base) + epsilon, and h_k becomes h_k +
+ * post_k output. All else is as above.
  */
-const streamsSchema = z.strictObject({
-  kind: z.literal('mixed'),
-  count: size.min(2).max(MOST_STREAMS),
-  epsilon: positiveFloat,
-  rounds: size.max(1000),
-});
+const streamsSchema = z.discriminatedUnion('kind', [
+  z.strictObject({
+    kind: z.literal('mixed'),
+    count: size.min(2).max(MOST_STREAMS),
+    epsilon: positiveFloat,
+    rounds: size.max(1000),
+  }),
+  z.strictObject({
+    kind: z.literal('added'),
+    count: size.min(2).max(MOST_STREAMS),
+    epsilon: positiveFloat,
+    magnitude: positiveFloat,
+  }),
+]);
 
 export const modelShapeSchema = z.strictObject({
   vocabSize: size,
@@ -410,9 +425,14 @@ export function expertMatrixValues({ expert, ...shape }: ExpertRowShape & Pick<M
   return (2 * gateRows(expert) + expert.intermediateSize) * expertRowSize(shape);
 }
 
-/** Values of a part's stream map: one before and one behind the part for each stream, and a mix of all with all. */
-export function streamValues({ count }: StreamsShape): number {
-  return (2 + count) * count;
+/** Values of a part's stream map: one before and one behind the part for each stream, and of mixed streams a mix of all with all. */
+export function streamValues({ kind, count }: StreamsShape): number {
+  return kind === 'mixed' ? (2 + count) * count : 2 * count;
+}
+
+/** Scales of a part's stream map: one for each kind of its values. */
+export function streamScales({ kind }: StreamsShape): number {
+  return kind === 'mixed' ? 3 : 2;
 }
 
 /** True if a layer has a feed-forward part behind its mixer. */

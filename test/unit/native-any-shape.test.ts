@@ -135,6 +135,8 @@ const latent: fc.Arbitrary<MixerShape> = fc
       rotary.map((one) => ({ ...one, offset: 0 })),
       { nil: null },
     ),
+    sinks: fc.constantFrom(undefined, true as const),
+    outputGate: fc.constantFrom(undefined, true as const),
   })
   .chain((mixer) =>
     fc.oneof(
@@ -254,12 +256,11 @@ const layer = (experts: number): fc.Arbitrary<LayerShape> =>
     layerScale: flag,
   });
 
-const streams: fc.Arbitrary<StreamsShape> = fc.record({
-  kind: fc.constant<'mixed'>('mixed'),
-  count: fc.integer({ min: 2, max: 8 }),
-  epsilon,
-  rounds: fc.integer({ min: 1, max: 5 }),
-});
+const count = fc.integer({ min: 2, max: 8 });
+const streams: fc.Arbitrary<StreamsShape> = fc.oneof(
+  fc.record({ kind: fc.constant<'mixed'>('mixed'), count, epsilon, rounds: fc.integer({ min: 1, max: 5 }) }),
+  fc.record({ kind: fc.constant<'added'>('added'), count, epsilon, magnitude: fc.constantFrom(0.5, 2) }),
+);
 
 /** Whatever the schema and shapeProblem let through, in small. */
 const anyShape: fc.Arbitrary<ModelShape> = fc

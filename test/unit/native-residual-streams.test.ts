@@ -120,6 +120,32 @@ describe('residual streams', () => {
     assert.deepEqual([...experts], ranked.slice(0, shape.expertsPerToken));
   });
 
+  it('without a mix, and latent attention with sinks and gates, give the logits of the formula in FP64', async () => {
+    const added = RANDOM_SHAPES['residual streams without a mix, and latent attention with sinks and gates'];
+    assert.ok(added?.streams?.kind === 'added');
+    const own = new RandomWeights(added);
+    const loaded = await own.load(device, true);
+    const formula = new PlainForward({
+      shape: added,
+      tiedEmbeddings: false,
+      dense: (role, layer) => own.tensor(role, layer),
+      expert: (layer, expert) => own.expert(layer, expert),
+    });
+    const sequence = loaded.createSequence();
+    const pass = loaded.createPass(TOKENS.length);
+    const rows = Int32Array.from(TOKENS.keys());
+    await pass.begin([sequence], new Int32Array(TOKENS.length), rows, Int32Array.from(TOKENS));
+    await pass.forward(null);
+    const logits = await pass.logits(rows);
+    for (const [row, expected] of formula.run(TOKENS).entries()) {
+      near(logits.subarray(row * added.vocabSize, (row + 1) * added.vocabSize), expected, `logits ${row}`);
+    }
+    pass.dispose();
+    sequence.dispose();
+    loaded.dispose();
+    own.dispose();
+  });
+
   it('have maps that are never quantized', () => {
     const source: Pick<ModelSource, 'tiedEmbeddings'> = { tiedEmbeddings: false };
     const formatOf = (role: 'mixerStreamMap' | 'finalStreamMap' | 'mixerOutput') =>

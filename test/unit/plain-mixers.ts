@@ -253,10 +253,16 @@ function latent(
         seen.map(({ keys }) => keys[head] ?? none),
         seen.map(({ values }) => values[head] ?? none),
         mixer.scoreScale,
-        -Infinity,
+        mixer.sinks === true ? at(weights('sinks').data, head) : -Infinity,
       );
     });
-    return multiply(weights('mixerOutput'), joined(outputs));
+    const values = joined(outputs);
+    if (mixer.outputGate !== true) return multiply(weights('mixerOutput'), values);
+    const gates = multiply(weights('outputGate'), x);
+    return multiply(
+      weights('mixerOutput'),
+      values.map((value, index) => value * sigmoid(at(gates, index))),
+    );
   });
 }
 

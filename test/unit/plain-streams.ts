@@ -1,4 +1,4 @@
-/** The residual in plain FP64: one row, or streams that each part mixes. */
+/** The residual in plain FP64: one row, or streams. */
 import type { DenseRole } from '../../shared/model/dense-roles.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { add, at, multiply, rmsNorm, sigmoid, type Vector, type Weights } from './plain-mixers.js';
@@ -15,7 +15,8 @@ export interface Taken {
 interface StreamWeights {
   before: readonly number[];
   behind: readonly number[];
-  mix: readonly (readonly number[])[];
+  /** null: streams that are not mixed. */
+  mix: readonly (readonly number[])[] | null;
 }
 
 export function beginRows(row: Vector, { streams }: ModelShape): Rows {
@@ -30,11 +31,9 @@ export function takeRows(rows: Rows, part: 'mixer' | 'feedForward', shape: Model
   return {
     input: weightedSum(rows, before),
     give: (output) =>
-      rows.map((_, to) => {
-        const kept = weightedSum(
-          rows,
-          mix.map((from) => from[to] ?? 0),
-        );
+      rows.map((own, to) => {
+        const factors = mix?.map((from) => from[to] ?? 0);
+        const kept = factors === undefined ? own : weightedSum(rows, factors);
         return kept.map((value, index) => value + (behind[to] ?? 0) * at(output, index));
       }),
   };
@@ -63,25 +62,27 @@ function mapped(rows: Rows, role: DenseRole, shape: ModelShape, weights: Weights
 function streamWeights(rows: Rows, part: 'mixer' | 'feedForward', shape: ModelShape, weights: Weights): StreamWeights {
   const { streams } = shape;
   if (streams === undefined) throw new Error('the model has no streams');
-  const { count, epsilon, rounds } = streams;
+  const { count, epsilon } = streams;
   const values = mapped(rows, `${part}StreamMap`, shape, weights);
   const scales = weights(`${part}StreamScale`).data;
   const base = weights(`${part}StreamBase`).data;
   const scaled = [...values].map(
     (value, index) => value * at(scales, Math.min(2, Math.floor(index / count))) + at(base, index),
   );
+  const before = scaled.slice(0, count).map((value) => sigmoid(value) + epsilon);
+  const ofOutput = scaled.slice(count, 2 * count).map(sigmoid);
+  if (streams.kind === 'added') {
+    return { before, behind: ofOutput.map((value) => streams.magnitude * value + epsilon), mix: null };
+  }
   const rowsOfMix = Array.from({ length: count }, (_, j) => scaled.slice((2 + j) * count, (3 + j) * count));
   let mix = rowsOfMix.map((row) => {
     const exponentials = row.map((value) => Math.exp(value - Math.max(...row)));
     return exponentials.map((value) => value / total(exponentials) + epsilon);
   });
   mix = turned(balanced(turned(mix), epsilon));
-  for (let round = 1; round < rounds; round += 1) mix = turned(balanced(turned(balanced(mix, epsilon)), epsilon));
-  return {
-    before: scaled.slice(0, count).map((value) => sigmoid(value) + epsilon),
-    behind: scaled.slice(count, 2 * count).map((value) => 2 * sigmoid(value)),
-    mix,
-  };
+  for (let round = 1; round < streams.rounds; round += 1)
+    mix = turned(balanced(turned(balanced(mix, epsilon)), epsilon));
+  return { before, behind: ofOutput.map((value) => 2 * value), mix };
 }
 
 function balanced(matrix: readonly number[][], epsilon: number): number[][] {

@@ -316,6 +316,16 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     ],
     { streams: { kind: 'mixed', count: 3, epsilon: f(1e-6), rounds: 4 }, residualScale: f(0.8) },
   ),
+  'residual streams without a mix, and latent attention with sinks and gates': model(
+    [
+      dense({ ...latent(0), sinks: true, outputGate: true }),
+      { ...LAYER, mixer: { ...INDEXED, sinks: true, outputGate: true }, always: always({}, false) },
+      { ...LAYER, mixer: { ...latent(14), sharesIndexer: true, sinks: true }, routedOutputNorm: true },
+      { ...LAYER, mixer: { ...latent(14), outputGate: true }, mixerOutputNorm: true },
+      { ...LAYER, mixer: DELTA, routed: null },
+    ],
+    { streams: { kind: 'added', count: 3, epsilon: f(1e-6), magnitude: f(1.7) }, residualScale: f(0.8) },
+  ),
   'delta nets, short convolutions and attention': model([
     { ...LAYER, mixer: DELTA, always: always({}, true) },
     dense({ kind: 'convolution', taps: 3 }),

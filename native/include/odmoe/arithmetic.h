@@ -84,7 +84,8 @@
 //    row by row: e = exp(t - max), NaN is never the max, s = sum of the row's e, from the left, from +0; e / s + epsilon. Then each value is
 //    divided by (the sum of its column, from the top, from +0) + epsilon; and rounds - 1 times by its row's sum + epsilon (from the left), then by
 //    its column's. A part's input: s = before[0] * h[0], s = fma(before[i], h[i], s) in rising i. A stream behind the part:
-//    s = behind[k] * output; s = fma(mix[j][k], h[j], s) in rising j;
+//    s = behind[k] * output; s = fma(mix[j][k], h[j], s) in rising j. Streams that are not mixed: behind = magnitude * sigmoid(t), rounded,
+//    + epsilon; h[k] = fma(behind[k], output, h[k]);
 //  - slices of h bits (8, 6, 4), of which each slice has d = h / 2: a group of kSliceGroup columns of a row has a scale s (FP16, not
 //    negative) and a zero z (0 to 2^h - 1). Packing, in FP32: s = (max - min) / (2^h - 1), rounded to FP16, min and max taken with 0;
 //    z = rint(-min / s) and code q = rint(w / s) + z, both within 0 and 2^h - 1; s = 0: z and all codes 0. rint rounds to nearest even.

@@ -79,8 +79,12 @@ struct LatentMixer {
   std::optional<RotaryShape> rotary;
   std::optional<IndexerShape> indexer;
   bool shares_indexer = false;
+  bool sinks = false;
+  bool output_gate = false;
 
   int key_size() const { return latent_size + rope_size; }
+  int64_t output_size() const { return int64_t{heads} * value_size; }
+  int64_t gate_size() const { return output_gate ? output_size() : 0; }
   int index_key_size() const { return indexer ? indexer->head_dim : 0; }
 };
 
@@ -208,9 +212,12 @@ struct QueryScale {
 struct StreamsShape {
   int count = 0;
   float epsilon = 0;
-  int rounds = 0;
+  bool mixes = true;
+  int rounds = 0;       // of mixed streams
+  float magnitude = 2;  // of streams that are not mixed
 
-  int values() const { return (2 + count) * count; }
+  int values() const { return mixes ? (2 + count) * count : 2 * count; }
+  int scales() const { return mixes ? 3 : 2; }
 };
 
 struct ModelShape {

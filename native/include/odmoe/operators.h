@@ -156,18 +156,20 @@ struct StateSpaceWork {
 inline constexpr int kMostStreams = 8;
 
 // The weights of a part for the residual streams of each row, in the place of the values of its map: `streams` weights before the part, then as
-// many behind it, then the mix, row by row. At the end of the model there are only those before it.
+// many behind it, then of mixed streams the mix, row by row. At the end of the model there are only those before it.
 struct StreamWeightsWork {
   float* values = nullptr;        // rows x columns()
-  const float* scales = nullptr;  // one for each of the three kinds of weights
+  const float* scales = nullptr;  // one for each kind of weights
   const float* base = nullptr;    // columns()
   int rows = 0;
   int streams = 0;
   bool ending = false;
   float epsilon = 0;
-  int rounds = 1;
+  int rounds = 1;  // of mixed streams
+  bool mixes = true;
+  float magnitude = 2;  // of streams that are not mixed
 
-  int columns() const { return ending ? streams : (2 + streams) * streams; }
+  int columns() const { return ending ? streams : mixes ? (2 + streams) * streams : 2 * streams; }
 };
 
 // out = the sum of a row's streams by the weights before a part.
@@ -181,14 +183,17 @@ struct StreamSumWork {
   int size = 0;
 };
 
-// A row's streams behind a part: its output by the weights behind it, and the streams before it by the mix.
+// A row's streams behind a part: its output by the weights behind it, and the streams before it by the mix, or as they are.
 struct StreamMixWork {
   float* streams = nullptr;        // rows x count x size
   const float* output = nullptr;   // rows x size
-  const float* weights = nullptr;  // rows x (2 + count) count
+  const float* weights = nullptr;  // rows x columns()
   int rows = 0;
   int count = 0;
   int size = 0;
+  bool mixes = true;
+
+  int columns() const { return mixes ? (2 + count) * count : 2 * count; }
 };
 
 }  // namespace odmoe

@@ -127,6 +127,8 @@ LatentMixer to_latent_mixer(const Members& members) {
   if (!members.is_null("rotary")) mixer.rotary = to_rotary_shape(members.object("rotary"));
   if (members.has("indexer")) mixer.indexer = to_indexer_shape(members.object("indexer"));
   mixer.shares_indexer = members.has("sharesIndexer") && members.flag("sharesIndexer");
+  mixer.sinks = members.has("sinks") && members.flag("sinks");
+  mixer.output_gate = members.has("outputGate") && members.flag("outputGate");
   return mixer;
 }
 
@@ -274,7 +276,14 @@ StreamsShape to_streams_shape(const Napi::Object& object) {
   StreamsShape streams;
   streams.count = members.count("count");
   streams.epsilon = members.real("epsilon");
-  streams.rounds = members.count("rounds");
+  enum class Kind : uint8_t { mixed, added };
+  static constexpr std::array<std::string_view, 2> kKinds = {"mixed", "added"};
+  streams.mixes = members.one_of<Kind>("kind", kKinds) == Kind::mixed;
+  if (streams.mixes) {
+    streams.rounds = members.count("rounds");
+  } else {
+    streams.magnitude = members.real("magnitude");
+  }
   return streams;
 }
 

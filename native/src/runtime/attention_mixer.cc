@@ -103,14 +103,15 @@ void prepare_heads(PassState& pass, const AttentionRows& rows, const DenseWeight
   if (mixer.norm_after_rotation) normalize_queries_and_keys(pass, rows, weights);
 }
 
-// Rows of latent attention: `heads` queries of key_size, and behind them the key.
+// Rows of latent attention: `heads` queries of key_size, and behind them the key. Gates of the output are rows of their own.
 struct LatentRows {
   float* queries;
   float* key;
   int64_t stride;
+  float* gates;
 };
 
-// Computes low-rank queries or, without them, queries and latents in one call.
+// Computes low-rank queries or, without them, queries, and latents and gates in one call.
 void project_latent(PassState& pass, const LatentMixer& mixer, const DenseWeights& weights, float* low, float* queries,
                     const LatentRows& rows) {
   const int n = pass.count();
@@ -118,12 +119,18 @@ void project_latent(PassState& pass, const LatentMixer& mixer, const DenseWeight
   const bool has_low = mixer.query_rank > 0;
   Backend& backend = pass.backend();
   const float* const in = pass.normed.floats();
-  const Product products[] = {
-      {rows.key, rows.stride, &weights.matrix(DenseRole::latent), in, pass.hidden(), n},
-      {has_low ? low : queries, has_low ? mixer.query_rank : query_size,
-       &weights.matrix(has_low ? DenseRole::query_low : DenseRole::query), in, pass.hidden(), n},
-  };
-  backend.multiply(products, 2);
+  std::array<Product, 3> products;
+  products[0] = {rows.key, rows.stride, &weights.matrix(DenseRole::latent), in, pass.hidden(), n};
+  products[1] = {has_low ? low : queries,
+                 has_low ? mixer.query_rank : query_size,
+                 &weights.matrix(has_low ? DenseRole::query_low : DenseRole::query),
+                 in,
+                 pass.hidden(),
+                 n};
+  if (mixer.output_gate) {
+    products[2] = {rows.gates, mixer.gate_size(), &weights.matrix(DenseRole::output_gate), in, pass.hidden(), n};
+  }
+  backend.multiply(products.data(), mixer.output_gate ? 3 : 2);
   if (has_low) {
     const Vectors vectors{low, mixer.query_rank, 0, n, 1, mixer.query_rank};
     backend.normalize({.out = vectors,
@@ -228,7 +235,8 @@ const float* mix_latent(PassState& pass, const LatentMixer& mixer, const DenseWe
   float* const first = scratch.take(n * (heads + 1) * key_size);
   float* const attended = scratch.take(n * heads * mixer.latent_size);
   float* const values = scratch.take(n * heads * mixer.value_size);
-  const LatentRows rows{first, first + heads * key_size, (heads + 1) * key_size};
+  float* const gates = scratch.take(n * mixer.gate_size());
+  const LatentRows rows{first, first + heads * key_size, (heads + 1) * key_size, gates};
   project_latent(pass, mixer, weights, low, queries, rows);
   rotate_latent(pass, mixer, queries, rows);
   multiply_heads(pass, weights.matrices(DenseRole::key_expansion), rows.queries, rows.stride, key_size, queries, heads * query_head,
@@ -241,7 +249,7 @@ const float* mix_latent(PassState& pass, const LatentMixer& mixer, const DenseWe
                              .values_in_keys = true,
                              .sliding_window = 0,
                              .score_scale = mixer.score_scale,
-                             .sinks = nullptr};
+                             .sinks = weights.vector(DenseRole::sinks)};
   if (mixer.indexer || mixer.shares_indexer) {
     pass.backend().store_key_values(pass.attention_rows.data(), rows.key, nullptr, rows.stride, n, shape);
     if (mixer.indexer) choose_positions(pass, mixer, weights, low, scratch);
@@ -251,6 +259,12 @@ const float* mix_latent(PassState& pass, const LatentMixer& mixer, const DenseWe
   }
   multiply_heads(pass, weights.matrices(DenseRole::value_expansion), values, heads * mixer.value_size, mixer.value_size, attended,
                  heads * mixer.latent_size, mixer.latent_size);
+  if (mixer.output_gate) {
+    const Vectors gated{values, mixer.output_size(), mixer.value_size, n, mixer.heads, mixer.value_size};
+    Vectors by = gated;
+    by.first = gates;
+    pass.backend().gate(gated, by, Gate::sigmoid);
+  }
   return values;
 }
 

@@ -30,6 +30,8 @@ struct MixerRoles {
   void operator()(const LatentMixer& mixer) const {
     if (mixer.query_rank > 0) add(roles, {DenseRole::query_low, DenseRole::query_low_norm});
     add(roles, {DenseRole::query, DenseRole::latent, DenseRole::latent_norm, DenseRole::key_expansion, DenseRole::value_expansion});
+    if (mixer.sinks) add(roles, {DenseRole::sinks});
+    if (mixer.output_gate) add(roles, {DenseRole::output_gate});
     if (!mixer.indexer) return;
     add(roles, {DenseRole::index_query, DenseRole::index_key, DenseRole::index_key_norm, DenseRole::index_key_norm_bias,
                 DenseRole::index_weights});
@@ -112,6 +114,8 @@ struct MixerDimensions {
       case DenseRole::latent_norm: return {1, mixer.latent_size};
       case DenseRole::key_expansion: return {heads * mixer.latent_size, mixer.nope_size};
       case DenseRole::value_expansion: return {heads * mixer.value_size, mixer.latent_size};
+      case DenseRole::sinks: return {1, heads};
+      case DenseRole::output_gate: return {mixer.gate_size(), hidden};
       case DenseRole::index_query: return {int64_t{mixer.indexer->heads} * mixer.indexer->head_dim, mixer.query_rank};
       case DenseRole::index_key: return {mixer.indexer->head_dim, hidden};
       case DenseRole::index_key_norm:
@@ -214,7 +218,7 @@ DenseDimensions layer_dimensions(DenseRole role, const LayerShape& layer, const 
     case DenseRole::mixer_stream_map:
     case DenseRole::feed_forward_stream_map: return {shape.streams->values(), shape.streams->count * hidden};
     case DenseRole::mixer_stream_scale:
-    case DenseRole::feed_forward_stream_scale: return {1, 3};
+    case DenseRole::feed_forward_stream_scale: return {1, shape.streams->scales()};
     case DenseRole::mixer_stream_base:
     case DenseRole::feed_forward_stream_base: return {1, shape.streams->values()};
     default: return std::visit(MixerDimensions{role, hidden}, layer.mixer);

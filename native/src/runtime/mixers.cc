@@ -21,7 +21,8 @@ struct ScratchFloats {
   int64_t operator()(const LatentMixer& mixer) const {
     const int64_t heads = mixer.heads;
     return mixer.query_rank + heads * (mixer.nope_size + mixer.rope_size) + (heads + 1) * mixer.key_size() +
-           heads * (mixer.latent_size + mixer.value_size) + (mixer.indexer ? index_scratch_floats(*mixer.indexer) : 0);
+           heads * (mixer.latent_size + mixer.value_size) + (mixer.indexer ? index_scratch_floats(*mixer.indexer) : 0) +
+           mixer.gate_size();
   }
   int64_t operator()(const DeltaMixer& mixer) const {
     return mixer.row_floats() + mixer.channels() + 2 * mixer.value_size() + 2 * int64_t{mixer.low_rank};

@@ -196,27 +196,31 @@ OperatorCaseMaker stream_weights_case() {
   };
 }
 
-// The input of a part, or the streams behind it.
-OperatorCaseMaker streams_case(bool mixes) {
+enum class StreamsCase : uint8_t { sum, mix, add };
+
+// The input of a part, or the streams behind it, with or without a mix.
+OperatorCaseMaker streams_case(StreamsCase of) {
   return [=](const OperatorPools& pools) {
-    constexpr int kSize = 4096;
+    const bool adds = of == StreamsCase::add;
+    const bool behind = of != StreamsCase::sum;
+    const int size = adds ? 2816 : 4096;
     constexpr int64_t kColumns = int64_t{2 + kStreams} * kStreams;
-    const int64_t count = int64_t{kBatchRows} * kSize;
-    const Cut floats = mixes ? cut(pools, count, kStreams * count) : cut(pools, kStreams * count, count);
-    const double moved = mixes ? 2 * kStreams + 1 : kStreams + 1;
+    const int64_t count = int64_t{kBatchRows} * size;
+    const Cut floats = behind ? cut(pools, count, kStreams * count) : cut(pools, kStreams * count, count);
+    const double moved = behind ? 2 * kStreams + 1 : kStreams + 1;
     return OperatorCase{
-        mixes ? "mix_streams" : "sum_streams",
-        "DeepSeek-V4, 4 x 4096",
+        behind ? "mix_streams" : "sum_streams",
+        adds ? "HY4, 4 x 2816, no mix" : "DeepSeek-V4, 4 x 4096",
         kBatchRows,
         4.0 * static_cast<double>(count) * moved,
-        static_cast<double>(count) * (mixes ? (kStreams + 1) * kStreams : kStreams),
+        static_cast<double>(count) * (of == StreamsCase::mix ? (kStreams + 1) * kStreams : kStreams),
         turns_of(floats.input_floats, floats.output_floats),
         [=](int64_t turn) {
           float* const in = floats.in(turn);
-          if (mixes) {
-            floats.backend->mix_streams({floats.out(turn), in, floats.inputs, kBatchRows, kStreams, kSize});
+          if (behind) {
+            floats.backend->mix_streams({floats.out(turn), in, floats.inputs, kBatchRows, kStreams, size, !adds});
           } else {
-            floats.backend->sum_streams({floats.out(turn), in, floats.inputs, kColumns, kBatchRows, kStreams, kSize});
+            floats.backend->sum_streams({floats.out(turn), in, floats.inputs, kColumns, kBatchRows, kStreams, size});
           }
         }};
   };
@@ -266,8 +270,9 @@ std::vector<OperatorCaseMaker> element_cases() {
                    [](Backend& backend, const Sizes& of, float*, float* out) { backend.cap_logits(out, of.count(), 1.0f, 30.0f); }),
       combine_case(),
       stream_weights_case(),
-      streams_case(false),
-      streams_case(true),
+      streams_case(StreamsCase::sum),
+      streams_case(StreamsCase::mix),
+      streams_case(StreamsCase::add),
   };
 }
 

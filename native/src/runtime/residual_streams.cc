@@ -29,7 +29,9 @@ StreamWeightsWork weigh(PassState& pass, const DenseWeights& weights, const Part
                          .streams = shape.count,
                          .ending = roles.map == DenseRole::final_stream_map,
                          .epsilon = shape.epsilon,
-                         .rounds = shape.rounds};
+                         .rounds = shape.rounds,
+                         .mixes = shape.mixes,
+                         .magnitude = shape.magnitude};
   for (int first = 0; first < pass.count(); first += kExpertTileRows) {
     const int rows = std::min(kExpertTileRows, pass.count() - first);
     const Vectors normed{pass.normed_streams.floats(), size, 0, rows, 1, static_cast<int>(size)};
@@ -84,7 +86,8 @@ void add_output(PassState& pass, float* output, float factor) {
                               .weights = pass.stream_weights.floats(),
                               .rows = pass.count(),
                               .count = count,
-                              .size = pass.hidden()});
+                              .size = pass.hidden(),
+                              .mixes = pass.shape().streams->mixes});
 }
 
 void take_streams_ahead(PassState& pass, const DenseWeights& weights, float* out) {

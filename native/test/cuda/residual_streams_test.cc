@@ -28,8 +28,8 @@ void weighs(Devices& devices, int rows, const StreamWeightsWork& of) {
   });
 }
 
-void mixes(Devices& devices, int rows, int count, int size, int64_t offset) {
-  const int64_t columns = int64_t{2 + count} * count;
+void mixes(Devices& devices, int rows, int count, int size, int64_t offset, bool mixed) {
+  const int64_t columns = StreamMixWork{nullptr, nullptr, nullptr, rows, count, size, mixed}.columns();
   const std::vector<float> streams = strange_floats(devices.random, int64_t{rows} * count * size);
   const std::vector<float> output = strange_floats(devices.random, int64_t{rows} * size);
   const std::vector<float> weights = random_floats(devices.random, rows * columns);
@@ -44,7 +44,7 @@ void mixes(Devices& devices, int rows, int count, int size, int64_t offset) {
     const FencedFloats changed(backend, streams, offset);
     const FencedFloats more(backend, output, 0);
     const FencedFloats by(backend, weights, 0);
-    backend->mix_streams({changed.data(), more.data(), by.data(), rows, count, size});
+    backend->mix_streams({changed.data(), more.data(), by.data(), rows, count, size, mixed});
     return changed.values();
   });
 }
@@ -58,6 +58,13 @@ StreamWeightsWork weighing(int streams, int rounds, bool ending) {
   return work;
 }
 
+StreamWeightsWork adding(int streams, float magnitude) {
+  StreamWeightsWork work = weighing(streams, 0, false);
+  work.mixes = false;
+  work.magnitude = magnitude;
+  return work;
+}
+
 }  // namespace
 
 void test_residual_streams(Devices& devices) {
@@ -67,12 +74,16 @@ void test_residual_streams(Devices& devices) {
     weighs(devices, rows, weighing(7, 3, false));
     weighs(devices, rows, weighing(kMostStreams, 2, false));
     weighs(devices, rows, weighing(4, 1, true));
+    weighs(devices, rows, adding(4, 2.0f));
+    weighs(devices, rows, adding(kMostStreams, 1.3f));
   }
   for (const int64_t offset : {0, 1}) {
-    mixes(devices, 1, 4, 4096, offset);
-    mixes(devices, 17, 4, 100, offset);
-    mixes(devices, 3, 3, 33, offset);
-    mixes(devices, 2, kMostStreams, 1001, offset);
+    for (const bool mixed : {true, false}) {
+      mixes(devices, 1, 4, 4096, offset, mixed);
+      mixes(devices, 17, 4, 100, offset, mixed);
+      mixes(devices, 3, 3, 33, offset, mixed);
+      mixes(devices, 2, kMostStreams, 1001, offset, mixed);
+    }
   }
 }
 

@@ -183,7 +183,7 @@ void CpuBackend::combine(const CombineWork& work) {
 }
 
 void CpuBackend::stream_weights(const StreamWeightsWork& work) {
-  const int64_t divisions = int64_t{work.streams} * work.streams * work.rounds;
+  const int64_t divisions = work.mixes ? int64_t{work.streams} * work.streams * work.rounds : 0;
   for_ranges(work.rows, work.columns() + divisions, [=, &work, this](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) kernels_.stream_weights(work, i);
   });

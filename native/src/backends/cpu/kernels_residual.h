@@ -34,6 +34,12 @@ void stream_weights(const StreamWeightsWork& work, int64_t row) {
   };
   for_each_vector(n, [=](int64_t i, auto load, auto store) { store(values + i, Simd::add(sigmoid(scaled(i, 0, load)), epsilon)); });
   if (work.ending) return;
+  if (!work.mixes) {
+    const Vector magnitude = Simd::broadcast(work.magnitude);
+    return for_each_vector(n, [=](int64_t i, auto load, auto store) {
+      store(values + n + i, Simd::add(Simd::multiply(magnitude, sigmoid(scaled(n + i, 1, load))), epsilon));
+    });
+  }
   for_each_vector(n, [=](int64_t i, auto load, auto store) {
     store(values + n + i, Simd::multiply(Simd::broadcast(2.0f), sigmoid(scaled(n + i, 1, load))));
   });
@@ -60,7 +66,22 @@ void sum_streams(const StreamSumWork& work, int64_t row, int64_t begin, int64_t 
   });
 }
 
+// Each stream gets the output, times its own weight.
+ODMOE_INLINE void add_to_streams(const StreamMixWork& work, int64_t row, int64_t begin, int64_t end) {
+  float* const streams = work.streams + row * work.count * work.size + begin;
+  const float* const output = work.output + row * work.size + begin;
+  const float* const behind = work.weights + row * work.columns() + work.count;
+  for_each_vector(end - begin, [=, &work](int64_t c, auto load, auto store) {
+    const Vector added = load(output + c);
+    for (int64_t k = 0; k < work.count; ++k) {
+      float* const stream = streams + k * work.size + c;
+      store(stream, Simd::fma(Simd::broadcast(behind[k]), added, load(stream)));
+    }
+  });
+}
+
 void mix_streams(const StreamMixWork& work, int64_t row, int64_t begin, int64_t end) {
+  if (!work.mixes) return add_to_streams(work, row, begin, end);
   const int64_t count = work.count;
   float* const streams = work.streams + row * count * work.size + begin;
   const float* const output = work.output + row * work.size + begin;

@@ -64,10 +64,10 @@ __global__ void __launch_bounds__(kWarp) stream_weights_kernel(const StreamWeigh
     const int kind = i < n ? 0 : i < 2 * n ? 1 : 2;
     const float scaled = fused(values[i], work.scales[kind], work.base[i]);
     if (kind == 0) values[i] = sigmoid_of(scaled) + work.epsilon;
-    if (kind == 1) values[i] = 2.0f * sigmoid_of(scaled);
+    if (kind == 1) values[i] = work.mixes ? 2.0f * sigmoid_of(scaled) : work.magnitude * sigmoid_of(scaled) + work.epsilon;
     if (kind == 2) mix[i - 2 * n] = scaled;
   }
-  if (work.ending) return;
+  if (work.ending || !work.mixes) return;
   __syncwarp();
   soften(mix, n, work.epsilon);
   balance(mix, n, false, work.epsilon);
@@ -122,6 +122,23 @@ __global__ void __launch_bounds__(kThreads) mix_streams_kernel(const StreamMixWo
   }
 }
 
+// The same for streams that are not mixed: each gets the output, times its own weight.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) add_to_streams_kernel(const StreamMixWork work) {
+  const int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) * kWidth;
+  if (column >= work.size) return;
+  const int64_t row = blockIdx.y;
+  float* const streams = work.streams + row * work.count * work.size + column;
+  const float* const behind = work.weights + row * work.columns() + work.count;
+  const Pack<kWidth> output = load_pack<kWidth>(work.output + row * work.size + column);
+  for (int k = 0; k < work.count; ++k) {
+    float* const stream = streams + int64_t{k} * work.size;
+    Pack<kWidth> sum = load_pack<kWidth>(stream);
+    for (int j = 0; j < kWidth; ++j) sum.values[j] = fused(behind[k], output.values[j], sum.values[j]);
+    store_pack(stream, sum);
+  }
+}
+
 dim3 row_grid(int64_t elements, int rows) { return dim3(blocks_for(elements, kThreads), static_cast<unsigned>(rows), 1); }
 
 }  // namespace
@@ -148,9 +165,12 @@ cudaError_t launch_mix_streams(const StreamMixWork& work, cudaStream_t stream) {
     StreamMixWork slice = work;
     slice.streams += first * work.count * work.size;
     slice.output += first * work.size;
-    slice.weights += first * (2 + work.count) * work.count;
-    return launch_grid(row_grid(wide ? work.size / 4 : work.size, rows), kThreads, stream,
-                       wide ? mix_streams_kernel<4> : mix_streams_kernel<1>, slice);
+    slice.weights += first * work.columns();
+    const dim3 grid = row_grid(wide ? work.size / 4 : work.size, rows);
+    if (!work.mixes) {
+      return launch_grid(grid, kThreads, stream, wide ? add_to_streams_kernel<4> : add_to_streams_kernel<1>, slice);
+    }
+    return launch_grid(grid, kThreads, stream, wide ? mix_streams_kernel<4> : mix_streams_kernel<1>, slice);
   });
 }
 
