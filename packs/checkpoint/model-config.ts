@@ -21,6 +21,7 @@ import { gptOss } from '../families/gpt-oss.js';
 import { graniteMoe, graniteMoeHybrid, graniteMoeShared } from '../families/granite-moe.js';
 import { hunyuanMoe } from '../families/hunyuan-moe.js';
 import { hyV3 } from '../families/hy-v3.js';
+import { hyV4 } from '../families/hy-v4.js';
 import { kimiLinear } from '../families/kimi-linear.js';
 import { laguna } from '../families/laguna.js';
 import { lfm2Moe } from '../families/lfm2-moe.js';
@@ -73,6 +74,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   exaoneMoe,
   graniteMoeShared,
   hyV3,
+  hyV4,
   qwen3VlMoe,
   afmoe,
   flexOlmo,

@@ -20,7 +20,6 @@ const UNREAD: Readonly<Record<string, Unread>> = {
   InklingForConditionalGeneration: {
     missing: ['attention by learned distances', 'convolutions behind keys, values and branches'],
   },
-  HYV4ForCausalLM: { missing: [STREAMS, 'gates and sinks of latent attention'] },
   JambaForCausalLM: { missing: ['Mamba-1 layers'] },
   Llama4ForConditionalGeneration: { missing: ['attention in chunks', 'experts whose input the router scales'] },
   Llama4ForCausalLM: { missing: ['attention in chunks', 'experts whose input the router scales'] },

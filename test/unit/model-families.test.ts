@@ -50,6 +50,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   nemotronh: { layers: 'SsAS', leftOut: 0 },
   kimilinear: { layers: 'dDDLDL', leftOut: 0 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
+  hyv4: { layers: 'lLLLL', leftOut: 0 },
   cohere2moe: { layers: 'aAAAAA', leftOut: 0 },
   'cohere2moe-shared': { layers: 'AAAAA', leftOut: 0 },
   mistral4: { layers: 'LLLL', leftOut: 15 },
