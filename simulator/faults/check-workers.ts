@@ -27,12 +27,11 @@ export function checkLoads(scenario: Scenario, world: ScenarioWorld, statuses: S
   return problems.map((detail) => ({ invariant: 'accounts add up', detail }));
 }
 
-/** In a time without faults, reloads, executions and late predictions must follow from the messages. */
+/** In a time without faults, reloads, executions and late predictions must follow from the messages. `layers`: expert layers of the model. */
 export function checkWorkers(
   scenario: Scenario,
   events: readonly Recorded[],
-  before: Statuses,
-  after: Statuses,
+  { before, after, layers }: { before: Statuses; after: Statuses; layers: number },
 ): Violation[] {
   if (events.some((event) => event.kind === 'message' && isTrouble(event.message.kind))) return [];
   const problems: string[] = [];
@@ -40,7 +39,7 @@ export function checkWorkers(
     const [first, last] = [before.get(id), after.get(id)];
     if (keepsExperts || first === undefined || last === undefined) continue;
     if (first.identity.bootId !== last.identity.bootId) continue;
-    const account = new WorkerAccount(id);
+    const account = new WorkerAccount(id, layers);
     for (const event of events) account.take(event);
     for (const name of ['reloads', 'executions', 'latePredictions'] as const) {
       const reported = last[name] - first[name];

@@ -383,11 +383,11 @@ class ScenarioRun {
 
   /** `before`: statuses of the nodes when the record began. */
   private checkWorkers(before: Statuses): void {
-    const { events, statuses } = this.recorder;
+    const { events, statuses: after } = this.recorder;
     // The last status of a removed node is old.
-    const heard = new Map([...statuses].filter(([id]) => !this.isRemoved(id)));
+    const heard = new Map([...after].filter(([id]) => !this.isRemoved(id)));
     this.violations.push(...checkLoads(this.scenario, this.world, heard));
-    this.violations.push(...checkWorkers(this.scenario, events, before, statuses));
+    this.violations.push(...checkWorkers(this.scenario, events, { before, after, layers: this.shape.expertLayers }));
   }
 
   private seen(): Seen {

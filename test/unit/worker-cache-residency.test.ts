@@ -147,8 +147,9 @@ describe('worker: the record of passes', () => {
     const timing = new PassTiming();
     assert.equal(timing.asked(at(1, 4, 0), 2, 100), true);
     assert.equal(timing.asked(at(1, 4, 2), 2, 110), false);
-    timing.stalled(113);
-    timing.stalled(112);
+    timing.stalled(2, 113);
+    timing.stalled(2, 112);
+    timing.stalled(7, 119);
     assert.equal(timing.asked(at(1, 4, 4), 2, 120), false);
     assert.equal(timing.asked(at(1, 5, 0), 1, 500), true, 'what main does between passes is not counted');
     assert.equal(timing.asked(at(1, 5, 2), 1, 505), false);

@@ -306,6 +306,7 @@ describe('worker: predictions in the slot schedule', () => {
       ran(schedule, 1);
     }
     assert.equal(schedule.slotsInUse, 1);
+    assert.equal(schedule.counters.unannouncedLoads, 0, 'nobody announces experts of the head');
     assert.deepEqual(schedule.handle({ kind: 'end', sequence: 7 }), [evict(0)]);
   });
 
@@ -374,6 +375,27 @@ describe('worker: announcements that main doubts', () => {
       loaded(schedule);
       assert.deepEqual(release(schedule, 1, [3]), [evict(), load(2, 4)]);
     }
+  });
+
+  it('are looked for in slots only where there are any', () => {
+    const schedule = new SlotSchedule(1);
+    let looks = 0;
+    const { room } = schedule;
+    Object.defineProperty(room, 'doubted', { get: () => ((looks += 1), []) });
+    announce(schedule, 1, [3]);
+    announce(schedule, 2, [4]);
+    assert.equal(looks, 0);
+    doubt(schedule, 2, [4]);
+    assert.ok(looks > 0);
+    release(schedule, 2, [4]);
+    [looks] = [0];
+    announce(schedule, 3, [5]);
+    announce(schedule, 3, [6]);
+    doubt(schedule, 3, [6]);
+    announce(schedule, 3, [6]);
+    [looks] = [0];
+    loaded(schedule);
+    assert.equal(looks, 0, 'one was released, the other one announced again');
   });
 
   it('are nothing for an expert that main has asked for, or that only shadow has named', () => {

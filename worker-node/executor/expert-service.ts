@@ -87,7 +87,7 @@ export class ExpertService {
   private readonly log: Logger;
   private readonly runtime: Runtime;
   /** The last load into each slot, or both loads of an expert whose lower slices came after its upper ones. */
-  private readonly slotLoads: SlotLoadTimes[];
+  private readonly slotLoads: (SlotLoadTimes & { layer: number })[];
   private readonly timing = new PassTiming();
   private readonly underWay = new Set<Promise<void>>();
   private readonly events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
@@ -142,7 +142,7 @@ export class ExpertService {
       cacheSlots: () => cache?.capacities.full ?? 0,
       handle: (event) => this.guard(() => this.handle(event)),
     });
-    this.slotLoads = new Array<SlotLoadTimes>(slots.count).fill({ endedMs: 0, tookMs: 0 });
+    this.slotLoads = Array.from({ length: slots.count }, () => ({ layer: 0, endedMs: 0, tookMs: 0 }));
   }
 
   get counters(): ExpertCounters {
@@ -462,15 +462,15 @@ export class ExpertService {
   }
 
   /** Slices that come in two loads follow one another in a slot, so the expert has taken the sum of both times. */
-  private noteLoad({ slot, parts }: SlotLoad, loadMs: number, loaded: boolean): void {
+  private noteLoad({ slot, layer, parts }: SlotLoad, loadMs: number, loaded: boolean): void {
     const earlier = requirePresent(this.slotLoads[slot], () => `slot ${slot} is one of the worker's.`);
     const tookMs = !isOfLower(parts) ? loadMs : earlier.tookMs + (loaded ? loadMs : 0);
-    this.slotLoads[slot] = { endedMs: this.runtime.nowMs(), tookMs };
+    this.slotLoads[slot] = { layer, endedMs: this.runtime.nowMs(), tookMs };
   }
 
   private async runExpert(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
     const load = requirePresent(this.slotLoads[slot], () => `slot ${slot} is one of the worker's.`);
-    if (!wasLoaded) this.timing.stalled(load.endedMs);
+    if (!wasLoaded) this.timing.stalled(load.layer, load.endedMs);
     // A later use of the same expert finds it in the slot.
     this.slotLoads[slot] = { ...load, tookMs: 0 };
     await this.executor.run(ticket, slot, wasLoaded, load);

@@ -44,9 +44,9 @@ export class PassTiming {
     return goesOn === null;
   }
 
-  /** An expert of main's latest request was not in its slot before this time. */
-  stalled(untilMs: number): void {
-    if (this.latest === null) return;
+  /** An expert of this layer was not in its slot before this time. Only those of main's latest request count: others wait beside the passes. */
+  stalled(layer: number, untilMs: number): void {
+    if (this.latest?.layer !== layer) return;
     this.latest.stalledMs = Math.max(this.latest.stalledMs, untilMs - this.latest.arrivedMs);
   }
 

@@ -12,7 +12,7 @@ export interface WaitingExecute {
 
 /**
  * An expert that was announced to this worker or requested by an execute, until it has run for the last time or is dropped. Only `Expectations`
- * may change its rows, slot and waiting executes, because it indexes them.
+ * may change its rows, slot, waiting executes and doubts, because it indexes them.
  */
 export interface Expectation extends PassLayer {
   readonly pass: Readonly<PassRow>;
@@ -82,10 +82,15 @@ export class Expectations {
   private readonly unslotted = new Map<string, Set<Expectation>>();
   /** By sequence: expectations with rows of that sequence whose pass begins with another sequence. */
   private readonly joinedBySequence = new Map<number, Set<Expectation>>();
+  private readonly doubted = new Set<Expectation>();
   private lastOrder = 0;
 
   get needyCount(): number {
     return this.needy.size;
+  }
+
+  get doubtedCount(): number {
+    return this.doubted.size;
   }
 
   get queuedCount(): number {
@@ -203,8 +208,16 @@ export class Expectations {
     experts?.delete(expert);
     if (experts?.size === 0) layers?.delete(layerKey(pass, layer));
     if (layers?.size === 0) this.bySequence.delete(pass.sequence);
+    this.doubted.delete(expectation);
     this.setRows(expectation, []);
     this.unindex(expectation);
+  }
+
+  /** Main doubts its announcement, or does so no more. */
+  doubt(expectation: Expectation, isDoubted: boolean): void {
+    expectation.isDoubted = isDoubted;
+    if (isDoubted) this.doubted.add(expectation);
+    else this.doubted.delete(expectation);
   }
 
   /** Tickets must rise from call to call. */

@@ -178,7 +178,7 @@ export class SlotSchedule implements SlotYielding {
       const known = this.expectations.find(prediction, expert) ?? this.expectations.findJoint(prediction, expert);
       if (known !== undefined) {
         if (source === 'main') this.expectations.announcedByMain(known);
-        known.isDoubted = false;
+        this.expectations.doubt(known, false);
         this.expectations.addRows(known, rows);
         if (critical.includes(expert)) this.expectLower(known);
         continue;
@@ -194,12 +194,13 @@ export class SlotSchedule implements SlotYielding {
   private doubt({ experts, ...here }: LayerExperts): void {
     for (const expert of experts) {
       const known = this.expectations.find(here, expert);
-      if (known?.source === 'main' && known.claim === 'none') known.isDoubted = true;
+      if (known?.source === 'main' && known.claim === 'none') this.expectations.doubt(known, true);
     }
   }
 
   /** Experts that main doubts leave their slots to those that wait for one. */
   private yieldDoubted(): void {
+    if (this.expectations.doubtedCount === 0) return;
     for (const slot of this.room.doubted) {
       if (this.room.missingForAll() <= 0) return;
       this.displace(slot);
@@ -228,11 +229,12 @@ export class SlotSchedule implements SlotYielding {
     let expectation = this.expectations.find(here, expert);
     if (expectation === undefined) {
       expectation = this.expectations.add(here, expert, 'main');
-      if (!this.shareSlot(expectation)) this.unannouncedLoads += 1;
+      // Nobody announces experts of the head.
+      if (!this.shareSlot(expectation) && !isOfHead) this.unannouncedLoads += 1;
     } else this.expectations.addRows(expectation, here.rows);
     // A use costs one load, with any number of tokens and mini-batches.
     if (expectation.claim === 'none') this.cache?.activated(here.layer, expert, 1);
-    expectation.isDoubted = false;
+    this.expectations.doubt(expectation, false);
     const slot = expectation.slot === null ? null : this.slots.at(expectation.slot);
     const wasLoaded = slot?.phase === 'loaded' && (!readsLower || slot.lower === 'loaded');
     this.expectations.wait(expectation, { ticket, wasLoaded, readsLower });

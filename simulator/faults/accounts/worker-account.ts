@@ -44,7 +44,11 @@ export class WorkerAccount {
   private readonly sequences = new Map<number, Progress>();
   private executes = 0;
 
-  constructor(private readonly worker: string) {}
+  /** `layers`: expert layers of the model; the executes of further ones are of its own head, which nobody announces and beside which no answer is idle. */
+  constructor(
+    private readonly worker: string,
+    private readonly layers: number,
+  ) {}
 
   take(event: Recorded): void {
     if (event.kind !== 'message') return;
@@ -93,7 +97,8 @@ export class WorkerAccount {
   private execute({ pass, rows, layer, experts }: Execute): void {
     const here = { pass, rows, layer };
     for (const { expert, last } of experts) {
-      this.executes += 1;
+      const isOfHead = layer >= this.layers;
+      if (!isOfHead) this.executes += 1;
       const alive = { ended: false, lastExecute: this.executes };
       Object.assign(this.progress(pass.sequence), alive, { passed: { position: pass.position, layer } });
       for (const { sequence, position } of othersOf(here)) {
@@ -103,7 +108,7 @@ export class WorkerAccount {
       this.dropPassed(here);
       let known = this.find(here, expert);
       if (known === undefined) {
-        this.reloads += 1;
+        if (!isOfHead) this.reloads += 1;
         known = { ...here, expert, byShadowAlone: false };
         this.expected.push(known);
       } else addRows(known, rows);
