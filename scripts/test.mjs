@@ -16,14 +16,18 @@ const TESTS = join('dist', 'test', LONG ? 'long' : '');
 /** The slowest files begin first, so that the run does not wait for them at its end. */
 const LONGEST = LONG
   ? [
-      'simulation/long-run',
       'simulation/seeds',
+      'simulation/long-run',
+      'integration/page-heap',
+      'unit/pack-families',
+      'simulation/family-clusters',
+      'unit/cuda-memory',
+      'integration/release-install',
+      'unit/cuda-operators',
       'unit/expert-fetcher',
       'unit/pack-every-codec',
       'unit/output-format-schemas',
       'simulation/determinism',
-      'unit/pack-families',
-      'unit/cuda-memory',
       'integration/http-thinking',
       'integration/http-abuse',
       'integration/fault-main-processes',
@@ -45,9 +49,9 @@ const LONGEST = LONG
       'integration/worker-daemon',
       'integration/cuda-cluster',
     ];
-/** Tests of commands that start no daemon, of what is installed, and of answers over HTTP: they compute, and measure no wait. */
+/** Tests of commands that start no daemon, of what is installed, of the page's memory, and of answers over HTTP: they measure no wait. */
 const COMPUTING =
-  /\/integration\/(generate-|plan-command|simulate-command|missing-addon|release-install|http-(sdks|recorded-clients|response-clients|reply-forms|openai|anthropic|ollama))/;
+  /\/integration\/(generate-|plan-command|simulate-command|missing-addon|release-install|page-heap|http-(sdks|recorded-clients|response-clients|reply-forms|openai|anthropic|ollama))/;
 const SLOWEST_SHOWN = 15;
 
 function testFiles(...folders) {

@@ -19,7 +19,7 @@ const WARM_UP_S = REMEMBERED_FIGURES_S + PASSES_HELD / PASSES_PER_S;
 const MOST_GROWTH: PageSize = { heapBytes: 2 ** 20, nodes: 400, listeners: 40 };
 
 describe('the memory of the page', function () {
-  this.timeout(600_000);
+  this.timeout(1_800_000);
   const path = findBrowser();
   if (path === undefined) {
     it.skip('no Chromium is in the PATH, and CHROME_PATH names none');
@@ -61,7 +61,7 @@ describe('the memory of the page', function () {
 
   async function letPass(seconds: number): Promise<void> {
     const endS = (await shownS()) + seconds;
-    await waitUntil(`the page shows second ${endS}`, async () => (await shownS()) >= endS, 300_000);
+    await waitUntil(`the page shows second ${endS}`, async () => (await shownS()) >= endS, 900_000);
   }
 
   /** What the page holds after it has shown each view for some time. */
