@@ -468,6 +468,8 @@ describe('a model of any shape', () => {
       for (const [place, expert] of [
         [4, 8],
         [5, -1],
+        // Not a number of FP32 is refused anyway; this one is a number.
+        [5, -2147483647],
         [7, 6],
       ] as const) {
         const named = Int32Array.from({ length: size / 4 }, (_, index) => index % shape.experts);

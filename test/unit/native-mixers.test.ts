@@ -5,6 +5,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { TAKEN_BACK_POSITIONS, expertRowSize, isRecurrent } from '../../shared/model/model-shape.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RandomWeights, executeInSlot, slotsFor } from './native-random-model.js';
+import { PlainForward } from './plain-forward.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';
 
 const isInternal = (error: unknown): boolean => error instanceof OdmoeError && error.code === 'INTERNAL';
@@ -42,6 +43,10 @@ function joined(parts: readonly Float32Array[]): Float32Array {
 
 /** Every kind of pass must give the same bits as one pass of positions [0, LENGTH). */
 const LENGTH = 150;
+/** Positions that also run in FP64, which is slow. */
+const PLAIN_LENGTH = 12;
+/** FP32 against FP64 over a few layers of sums of at most 66 terms: far below a wrong operator. */
+const PLAIN_TOLERANCE = 2e-4;
 
 for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
   const vocab = shape.vocabSize;
@@ -80,6 +85,16 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
     it('gives finite logits that differ from position to position', () => {
       assert.ok(whole.every((logit) => Number.isFinite(logit)));
       assert.notDeepEqual(rows(whole, 40, 41), rows(whole, 41, 42));
+    });
+
+    it('is close to the formulas in FP64', () => {
+      const plain = new PlainForward(weights).run(range(0, PLAIN_LENGTH).map(tokenAt));
+      for (const [position, logits] of plain.entries()) {
+        for (const [token, logit] of logits.entries()) {
+          const difference = Math.abs((whole[position * vocab + token] ?? NaN) - logit);
+          assert.ok(difference < PLAIN_TOLERANCE, `position ${position}, token ${token}: ${difference}`);
+        }
+      }
     });
 
     it('is the same to the bit in pieces of any size', async () => {

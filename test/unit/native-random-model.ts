@@ -29,9 +29,10 @@ function randomValues(count: number, seed: number, scale: number, offset: number
 
 /** Weights in one file that is deleted with dispose(). */
 export class RandomWeights {
+  readonly tiedEmbeddings = false;
   private readonly directory = mkdtempSync(join(tmpdir(), 'odmoe-random-model-'));
   private readonly path = join(this.directory, 'weights');
-  private readonly dense = new Map<string, TensorSource>();
+  private readonly tensors = new Map<string, TensorSource>();
   private readonly experts: ExpertSource[][] = [];
   private readonly pieces: Uint8Array[] = [];
   private bytes = 0;
@@ -41,7 +42,7 @@ export class RandomWeights {
     for (const place of densePlaces(shape, false)) {
       const { rows, columns } = denseDimensions(place, shape);
       if (place.role === 'tokenExperts') {
-        this.dense.set(`${place.role} ${place.layer}`, this.addTokenExperts(rows, columns));
+        this.tensors.set(`${place.role} ${place.layer}`, this.addTokenExperts(rows, columns));
         continue;
       }
       const [scale, offset] = isVectorRole(place.role)
@@ -49,7 +50,7 @@ export class RandomWeights {
           ? [0.2, 1]
           : [0.5, 0]
         : [1 / Math.sqrt(columns), 0];
-      this.dense.set(`${place.role} ${place.layer}`, this.add(rows, columns, scale, offset));
+      this.tensors.set(`${place.role} ${place.layer}`, this.add(rows, columns, scale, offset));
     }
     const { expert } = shape;
     const hiddenSize = expertRowSize(shape);
@@ -93,8 +94,8 @@ export class RandomWeights {
   }
 
   /** A tensor that the model has. */
-  tensor(role: DenseRole, layer: number): TensorSource {
-    const found = this.dense.get(`${role} ${layer}`);
+  dense(role: DenseRole, layer: number): TensorSource {
+    const found = this.tensors.get(`${role} ${layer}`);
     if (found === undefined) throw new Error(`no ${role} of layer ${layer}`);
     return found;
   }
@@ -109,7 +110,7 @@ export class RandomWeights {
   async load(device: Device, experts: boolean, shape = this.shape): Promise<Model> {
     const model = device.createModel(shape);
     for (const { role, layer } of densePlaces(shape, false)) {
-      const source = this.dense.get(`${role} ${layer}`);
+      const source = this.tensors.get(`${role} ${layer}`);
       if (source !== undefined) await model.loadDense(role, layer, source, 'fp32');
     }
     for (const [layer, sources] of this.experts.entries()) {

@@ -37,7 +37,7 @@ describe('residual streams', () => {
   const ofLayer =
     (layer: number): Weights =>
     (role) =>
-      plainValues(weights.tensor(role, layer));
+      plainValues(weights.dense(role, layer));
 
   before(async () => {
     device = openTestDevice();
@@ -46,7 +46,7 @@ describe('residual streams', () => {
     plain = new PlainForward({
       shape,
       tiedEmbeddings: false,
-      dense: (role, layer) => weights.tensor(role, layer),
+      dense: (role, layer) => weights.dense(role, layer),
       expert: (layer, expert) => weights.expert(layer, expert),
     });
   });
@@ -82,7 +82,7 @@ describe('residual streams', () => {
     await pass.begin([sequence], Int32Array.of(0), Int32Array.of(0), Int32Array.of(TOKENS[0] ?? 0));
     const begun = new Float32Array(shape.hiddenSize);
     await pass.residual(begun);
-    const embedding = plainValues(weights.tensor('embedding', 0)).data;
+    const embedding = plainValues(weights.dense('embedding', 0)).data;
     const row = embedding.slice((TOKENS[0] ?? 0) * shape.hiddenSize, ((TOKENS[0] ?? 0) + 1) * shape.hiddenSize);
     near(begun, takeRows(beginRows(row, shape), 'mixer', shape, ofLayer(0)).input, 'the first mixer');
     await pass.forward(null);
@@ -106,7 +106,7 @@ describe('residual streams', () => {
     pass.dispose();
     sequence.dispose();
 
-    const embedding = plainValues(weights.tensor('embedding', 0)).data;
+    const embedding = plainValues(weights.dense('embedding', 0)).data;
     const row = embedding.slice(token * shape.hiddenSize, (token + 1) * shape.hiddenSize);
     const taken = takeRows(beginRows(row, shape), 'mixer', shape, ofLayer(0));
     const normed = rmsNorm(taken.input, shape.normEpsilon, ofLayer(0)('mixerNorm').data);
@@ -149,7 +149,7 @@ describe('residual streams', () => {
   it('have maps that are never quantized', () => {
     const source: Pick<ModelSource, 'tiedEmbeddings'> = { tiedEmbeddings: false };
     const formatOf = (role: 'mixerStreamMap' | 'finalStreamMap' | 'mixerOutput') =>
-      denseFormat(role, weights.tensor(role, 0), source, 'nf4', 'all');
+      denseFormat(role, weights.dense(role, 0), source, 'nf4', 'all');
     assert.equal(formatOf('mixerStreamMap'), 'fp32');
     assert.equal(formatOf('finalStreamMap'), 'fp32');
     assert.equal(formatOf('mixerOutput'), 'nf4');

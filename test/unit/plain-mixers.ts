@@ -87,10 +87,10 @@ export function look(
 
 function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weights, shape: ModelShape): Vector[] {
   const { headDim, queryKeyNorm, normEpsilon, window } = mixer;
-  const project = (role: 'query' | 'key' | 'value', x: Vector): Vector => {
+  const project = (role: 'query' | 'key' | 'value', x: Vector, isNormed = role !== 'value'): Vector => {
     let result = multiply(weights(role), x);
     if (mixer.bias) result = add(result, weights(`${role}Bias`).data);
-    if (queryKeyNorm === 'all' && role !== 'value') {
+    if (queryKeyNorm === 'all' && isNormed && role !== 'value') {
       result = rmsNorm(result, normEpsilon, weights(`${role}Norm`).data);
     }
     return mixer.clip > 0 ? result.map((value) => Math.min(Math.max(value, -mixer.clip), mixer.clip)) : result;
@@ -101,10 +101,11 @@ function attention(mixer: AttentionMixer, xs: readonly Vector[], weights: Weight
     const turn = (x: Vector): Vector => rotate(x, position, mixer.rotary, shape);
     return mixer.normAfterRotation ? norm(turn(head)) : turn(norm(head));
   };
-  const plainKeys = xs.map((x) => heads(project('key', x), mixer.keyValueHeads));
-  const keys = plainKeys.map((row, position) => row.map((head) => placed('key', head, position)));
-  const values = xs.map((x, position) => {
-    const row = mixer.keysAreValues ? (plainKeys[position] ?? []) : heads(project('value', x), mixer.keyValueHeads);
+  const keys = xs.map((x, position) =>
+    heads(project('key', x), mixer.keyValueHeads).map((head) => placed('key', head, position)),
+  );
+  const values = xs.map((x) => {
+    const row = heads(project(mixer.keysAreValues ? 'key' : 'value', x, false), mixer.keyValueHeads);
     return mixer.valueNorm ? row.map((head) => rmsNorm(head, normEpsilon, null)) : row;
   });
   const chosen = seenInBlocks(mixer, xs, weights, shape);

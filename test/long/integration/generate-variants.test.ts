@@ -36,7 +36,6 @@ const tiny = {
 };
 const fp8 = { quant_method: 'fp8', fmt: 'e4m3', weight_block_size: [128, 128] };
 const llama3 = { rope_type: 'llama3', rope_theta: 10_000, factor: 8, low_freq_factor: 1, high_freq_factor: 4 };
-
 /** Shapes of families that no fixture has: what changes in a fixture's config, or a whole one. */
 const VARIANTS: readonly { name: string; from?: string; config: Config; text?: Config; promptTokens?: number }[] = [
   {
@@ -304,7 +303,47 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     },
     promptTokens: 40,
   },
-  { name: 'Nemotron-H with latent experts', from: 'nemotronh', config: { moe_latent_size: 22 } },
+  {
+    name: 'Nemotron-H with latent experts',
+    from: 'nemotronh',
+    config: { moe_latent_size: 22, time_step_limit: undefined },
+  },
+  {
+    name: 'Nemotron-H with plain networks, groups of experts and biases of attention, without those of convolutions',
+    from: 'nemotronh',
+    config: {
+      hybrid_override_pattern: 'M-ME*-M',
+      use_conv_bias: false,
+      n_group: 2,
+      topk_group: 1,
+      attention_bias: true,
+      time_step_limit: undefined,
+    },
+  },
+  {
+    name: 'Granite-4 with rotation and four groups, without a shared network',
+    from: 'granitemoehybrid',
+    config: { position_embedding_type: 'rope', mamba_n_groups: 4, shared_intermediate_size: 0 },
+  },
+  {
+    name: 'Kimi-Linear with other heads, taps, groups and dense layers',
+    from: 'kimilinear',
+    config: {
+      linear_attn_config: {
+        full_attn_layers: [1, 5],
+        kda_layers: [2, 3, 4, 6],
+        head_dim: 20,
+        num_heads: 3,
+        short_conv_kernel_size: 2,
+      },
+      first_k_dense_replace: 2,
+      num_expert_group: 4,
+      topk_group: 2,
+      moe_renormalize: false,
+      num_shared_experts: 2,
+      v_head_dim: 20,
+    },
+  },
   { name: 'MiniMax-M2 wholly rotated', from: 'minimaxm2', config: { rotary_dim: 24 } },
   {
     name: "Mixtral with a window, one key-value head and Llama's rope",
@@ -322,7 +361,9 @@ function configOf({ from, config, text }: (typeof VARIANTS)[number]): Config {
   if (from === undefined) return config;
   const base = JSON.parse(readFileSync(join(packageRoot(), 'test', 'fixtures', from, 'config.json'), 'utf8')) as Config;
   const inner = { ...(base.text_config as Config), ...text };
-  return { ...base, ...config, ...(text === undefined ? {} : { text_config: inner }) };
+  const changed = { ...base, ...config, ...(text === undefined ? {} : { text_config: inner }) };
+  // An undefined value takes a key out, as one does that JSON has no words for: infinity.
+  return JSON.parse(JSON.stringify(changed)) as Config;
 }
 
 /** From 0 to 1, the same for the same seed. */
