@@ -8,12 +8,12 @@ import {
   readSwiglu,
   routerOf,
 } from '../model-config/decoder-config.js';
-import { channelDeltaNames } from '../model-config/delta-net.js';
+import { channelDeltaNames, readChannelDelta } from '../model-config/delta-net.js';
 import { latentNames, readPlainLatentAttention } from '../model-config/latent-attention.js';
 import { forLayers, readLayerKinds, readSparseBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertNames, NUMBERED } from '../model-config/tensor-names.js';
-import type { DeltaMixer, RouterShape } from '../../shared/model/model-shape.js';
+import type { RouterShape } from '../../shared/model/model-shape.js';
 
 /** Kimi-Linear: Kimi delta attention, in every fourth layer latent attention without rotation, and DeepSeek-V3's router. */
 export const kimiLinear: ModelFamily = {
@@ -28,7 +28,7 @@ export const kimiLinear: ModelFamily = {
     const latent = readPlainLatentAttention(config, 0);
     if (latent.queryRank > 0) throw config.unsupported('q_lora_rank', latent.queryRank, 'null');
     const normEpsilon = readNormEpsilon(config, 1e-5);
-    const delta = readDelta(config, normEpsilon);
+    const delta = readChannelDelta(config, normEpsilon, 32);
     const full = readFullLayers(config);
     const routed = readRouter(config);
     const shared = config.countOr(1, 'num_shared_experts', 'n_shared_experts');
@@ -56,31 +56,6 @@ export const kimiLinear: ModelFamily = {
     return modelConfig(config, shape, names, { eos: 163_586 });
   },
 };
-
-function readDelta(config: ConfigReader, normEpsilon: number): DeltaMixer {
-  const own = config.within('linear_attn_config');
-  // transformers' keys stand beside the checkpoint's, whose values it takes.
-  const size = (key: string, other: string, usual: number): number => {
-    const said = own?.sizeOr(null, key) ?? null;
-    if (said !== null) config.repeats(other, said);
-    return said ?? config.sizeOr(usual, other);
-  };
-  const heads = size('num_heads', 'linear_num_heads', 32);
-  const headDim = size('head_dim', 'linear_head_dim', 128);
-  return {
-    kind: 'delta',
-    keyHeads: heads,
-    valueHeads: heads,
-    keyDim: headDim,
-    valueDim: headDim,
-    taps: size('short_conv_kernel_size', 'linear_conv_kernel_dim', 4),
-    normEpsilon,
-    decayWidth: 'channel',
-    lowRank: headDim,
-    gateFunction: 'sigmoid',
-    separateConvolutions: true,
-  };
-}
 
 /** True for each layer with latent attention. */
 function readFullLayers(config: ConfigReader): boolean[] {

@@ -95,6 +95,32 @@ export function groupedDeltaNames(delta: DeltaMixer, hiddenSize: number): Tensor
   };
 }
 
+/** Reads the sizes of Kimi delta attention. `usualHeads`: used if config.json has none. */
+export function readChannelDelta(config: ConfigReader, normEpsilon: number, usualHeads: number): DeltaMixer {
+  const own = config.within('linear_attn_config');
+  // transformers' keys stand beside the checkpoint's, whose values it takes.
+  const size = (key: string, other: string, usual: number): number => {
+    const said = own?.sizeOr(null, key) ?? null;
+    if (said !== null) config.repeats(other, said);
+    return said ?? config.sizeOr(usual, other);
+  };
+  const heads = size('num_heads', 'linear_num_heads', usualHeads);
+  const headDim = size('head_dim', 'linear_head_dim', 128);
+  return {
+    kind: 'delta',
+    keyHeads: heads,
+    valueHeads: heads,
+    keyDim: headDim,
+    valueDim: headDim,
+    taps: size('short_conv_kernel_size', 'linear_conv_kernel_dim', 4),
+    normEpsilon,
+    decayWidth: 'channel',
+    lowRank: headDim,
+    gateFunction: 'sigmoid',
+    separateConvolutions: true,
+  };
+}
+
 /** Names of Kimi delta attention: a convolution for each of queries, keys and values, low-rank decays (f) and gates (g). */
 export function channelDeltaNames(delta: DeltaMixer): TensorNames['layer'] {
   const { keyHeads, keyDim, valueHeads, valueDim, taps } = delta;
