@@ -1,5 +1,6 @@
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
-import { fillNodeDevice } from '../engine/devices/open-node-device.js';
+import { deviceMemoryLeft } from '../engine/devices/device-memory-left.js';
+import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
 import { computedBy } from '../engine/devices/choose-device.js';
 import { SharedDevice } from '../engine/devices/shared-device.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
@@ -16,6 +17,7 @@ import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import type { WeightForm } from '../shared/settings/setting-choices.js';
 import { draftsOf } from './decode/engine-drafting.js';
+import { headExpertsAtWorkers } from './drafting/place-head-experts.js';
 import { TokenExperts } from './pass/token-experts.js';
 import { TrainedMaps } from './pass/trained-maps.js';
 import { qualityText } from '../shared/settings/quality.js';
@@ -148,7 +150,8 @@ function loadDevice(
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
   const { source } = opened;
-  return fillNodeDevice(environment, settings, log, async ({ device: ownDevice, reason: deviceReason }) => {
+  return fillNodeDevice(environment, settings, log, async (opening) => {
+    const { device: ownDevice, reason: deviceReason } = opening;
     const { resident } = settings.main;
     const { format, choice } = await resolveWeightForm(
       ownDevice,
@@ -164,7 +167,8 @@ function loadDevice(
     try {
       await loadDenseWeights(model, source, format, () => requireWanted(abandoned));
       tokenExperts = await environment.runtime.outside(() => TokenExperts.read(source));
-      head = await loadHead(settings, opened, device, format, log, abandoned);
+      const leftBytes = (): number | null => memoryLeft(environment, opening);
+      head = await loadHead(settings, opened, { device, leftBytes, format }, log, abandoned);
     } catch (thrown) {
       model.dispose();
       throw thrown;
@@ -192,8 +196,7 @@ const NO_HEAD: LoadedHead = { draftHead: null, headAtWorkers: false };
 async function loadHead(
   settings: NodeSettings,
   { source, sliced }: Pick<LoadedMain, 'source' | 'sliced'>,
-  device: Device,
-  format: WeightFormat,
+  { device, leftBytes, format }: { device: Device; leftBytes: () => number | null; format: WeightFormat },
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedHead> {
@@ -209,7 +212,7 @@ async function loadHead(
   const canServe = sliced === null && servableHead(source) !== null;
   if (drafting.headExperts === 'workers' && !canServe)
     log.warn("workers cannot run the experts of the model's own head: main loads them", { model: name });
-  const headAtWorkers = canServe && runsAtWorkers(settings, draftHead, device);
+  const headAtWorkers = canServe && runsAtWorkers(settings, draftHead, leftBytes());
   const progress = (): void => requireWanted(abandoned);
   const experts = headAtWorkers ? null : 'resident';
   const loaded = await DraftHead.load(device, { ...draftHead, shape }, format, progress, experts);
@@ -217,19 +220,24 @@ async function loadHead(
   return { draftHead: loaded, headAtWorkers };
 }
 
-/** The most of the memory that the weights leave which the head's experts may take by themselves: rows of answers need the rest. */
-const SHARE_OF_HEAD_EXPERTS = 0.5;
-
-/** The settings leave it to main: it keeps the experts where it has room for them. */
-function runsAtWorkers({ drafting, main }: NodeSettings, head: DraftHeadSource, device: Device): boolean {
-  if (drafting.headExperts !== 'auto') return drafting.headExperts === 'workers';
-  const { budgetBytes, usedBytes } = device.info();
-  if (budgetBytes === 0 || main.experts === 'local') return false;
-  let bytes = 0;
+function runsAtWorkers({ drafting, main }: NodeSettings, head: DraftHeadSource, leftBytes: number | null): boolean {
+  let expertBytes = 0;
   for (const { gate, up, down } of allExperts(head)) {
-    for (const { chunks } of [gate, up, down]) for (const { plainBytes } of chunks) bytes += plainBytes;
+    for (const { chunks } of [gate, up, down]) for (const { plainBytes } of chunks) expertBytes += plainBytes;
   }
-  return bytes > (budgetBytes - usedBytes) * SHARE_OF_HEAD_EXPERTS;
+  return headExpertsAtWorkers({ setting: drafting.headExperts, experts: main.experts, expertBytes, leftBytes });
+}
+
+/** Null: an emulated device without a budget, of which the memory of the machine says nothing. */
+function memoryLeft({ devices, runtime }: NodeEnvironment, { device, options }: NodeDevice): number | null {
+  const info = device.info();
+  if (info.backend === 'emulated' && info.budgetBytes === 0) return null;
+  return deviceMemoryLeft({
+    info,
+    options,
+    cudaStatus: () => devices.cudaStatus(),
+    freeHostMemoryBytes: () => runtime.freeHostMemoryBytes(),
+  });
 }
 
 /** The model's shape with the context of the settings. Says so where that is longer than the model's own. @throws CONFIG_INVALID */

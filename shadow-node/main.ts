@@ -4,7 +4,8 @@ import { packQuality, shadowForm, type ShadowForm, type ShadowLoading } from '..
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice, type NodeDevice, requireNamedGpu } from '../engine/devices/open-node-device.js';
-import { chooseShadowForm, memoryForShadow } from '../engine/loading/choose-shadow-form.js';
+import { deviceMemoryLeft } from '../engine/devices/device-memory-left.js';
+import { chooseShadowForm } from '../engine/loading/choose-shadow-form.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { toOdmoeError, type OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../shared/base/errors/registry.js';
@@ -202,7 +203,7 @@ async function choosePrecision(
   if (precision !== 'auto') return { precision, reason: null };
   if (emulation !== null)
     return { precision: EMULATED_PRECISION, reason: 'an emulated box computes as its profile says' };
-  const memoryBytes = memoryForShadow({
+  const memoryBytes = deviceMemoryLeft({
     info: device.info(),
     options,
     cudaStatus: () => devices.cudaStatus(),

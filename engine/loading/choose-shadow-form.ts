@@ -1,5 +1,4 @@
 /** The form of a shadow under `shadow.precision: auto`, by the memory of its device and the recall that was measured with the model. */
-import type { CudaStatus, DeviceInfo, DeviceOptions } from '../../native/index.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { Slices } from '../../packs/slices/open-slices.js';
 import {
@@ -64,21 +63,6 @@ function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }
 
-export interface ShadowMemory {
-  readonly info: DeviceInfo;
-  readonly options: Pick<DeviceOptions, 'backend' | 'device'>;
-  readonly cudaStatus: () => CudaStatus;
-  readonly freeHostMemoryBytes: () => number;
-}
-
-/** Memory that a device has for a shadow: the rest of its budget; without a budget a GPU's memory, or what is free on the host. */
-export function memoryForShadow({ info, options, cudaStatus, freeHostMemoryBytes }: ShadowMemory): number {
-  if (info.budgetBytes > 0) return info.budgetBytes - info.usedBytes;
-  if (options.backend === 'cpu') return freeHostMemoryBytes();
-  const gpu = cudaStatus().devices.find(({ index }) => index === options.device);
-  return (gpu?.memoryBytes ?? 0) - info.usedBytes;
-}
-
 /** The forms that a shadow's pack offers. */
 export interface OfferedForms {
   /** The slices of a pack without lossless experts: a shadow takes no other form; null: a shadow makes any form of the lossless experts. */
@@ -87,7 +71,7 @@ export interface OfferedForms {
   readonly recall: readonly FormRecall[] | null;
 }
 
-/** `memoryBytes`: as memoryForShadow gives it. */
+/** `memoryBytes`: as deviceMemoryLeft gives it. */
 export function chooseShadowForm(
   source: ModelSource,
   quantized: Quantized,

@@ -355,7 +355,7 @@ export const DRAFTING_ROWS = {
     default: 'auto',
     help:
       "Where the experts of the model's own head run (source mtp). main: in main's memory; workers: on the workers, as those of one more layer; auto: in " +
-      "main's memory where they take at most half of what its budget leaves, else on the workers.",
+      "main's memory where they take at most half of what its budget leaves (without a budget: of what the GPU or the machine has left), else on the workers.",
     flag: {
       usage: '--head-experts <where>',
       roles: { main: "where the experts of the model's own head run: auto, main, or workers" },

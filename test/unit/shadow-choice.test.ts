@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { chooseShadowForm, memoryForShadow, shadowBytes } from '../../engine/loading/choose-shadow-form.js';
+import { deviceMemoryLeft } from '../../engine/devices/device-memory-left.js';
+import { chooseShadowForm, shadowBytes } from '../../engine/loading/choose-shadow-form.js';
 import { shadowForm } from '../../engine/loading/shadow-form.js';
 import type { CudaStatus, DeviceInfo } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
@@ -141,7 +142,7 @@ describe('the memory of a shadow', () => {
     ],
   } as CudaStatus;
   const memory = (info: Partial<DeviceInfo>, backend: 'cpu' | 'cuda'): number =>
-    memoryForShadow({
+    deviceMemoryLeft({
       info: { ...nothing, ...info },
       options: { backend, device: 1 },
       cudaStatus: () => status,
