@@ -462,7 +462,8 @@ function ownSources(
   sources.push(new LookupSource(lookup, expectedIds));
   const { hiddenSize } = shape;
   const onFreed = (): void => passLoop.memoryReturned();
-  if (mtp !== null) sources.push(new MtpSource(mtp, { hiddenSize, mostRows: HEAD_PASS_ROWS }, { log, onFreed }));
+  const nowMs = (): number => runtime.nowMs();
+  if (mtp !== null) sources.push(new MtpSource(mtp, { hiddenSize, mostRows: HEAD_PASS_ROWS }, { log, onFreed, nowMs }));
   return sources;
 }
 

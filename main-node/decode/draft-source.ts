@@ -9,11 +9,19 @@ export interface DraftProposal {
 
 export const NO_DRAFTS: DraftProposal = { tokenIds: [], chances: [] };
 
+/** The time that drafts take, and what is expected of them. */
+export interface DraftEffort {
+  /** Milliseconds for each draft, over all answers; 0: not measured yet. */
+  readonly draftMs: number;
+  /** Chances of the drafts that it would make now, without making them; at most `limit`. None: it has no drafts, or they are right too seldom. */
+  expected(limit: number): readonly number[];
+}
+
 /** A maker of drafts on main, for one answer. Its drafts decide how fast the answer is and nothing else. */
 export interface DraftSource {
   readonly maker: DraftMaker;
-  /** Its drafts take time that delays the pass: it is asked only for a pass that may run drafts. Left out: they cost nearly nothing. */
-  readonly isCostly?: boolean;
+  /** Its drafts take time that delays the pass: it is asked only where they are expected to pay. Left out: they cost nearly nothing. */
+  readonly effort?: DraftEffort;
   /** Its memory for rows; null: it has none any more. Left out: it never has any. */
   readonly drafterRows?: DrafterRows | null;
   /** The prompt; called once, before all else. */

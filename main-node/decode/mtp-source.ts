@@ -4,7 +4,8 @@ import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-er
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { DrafterRows } from '../batching/batch-member.js';
 import { DraftAcceptance } from '../drafting/draft-acceptance.js';
-import { type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.js';
+import { MakingCosts } from '../drafting/making-costs.js';
+import { type DraftEffort, type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.js';
 import type { HeadExperts } from './head-experts.js';
 import { type Drafter, MtpDrafts } from './mtp-drafts.js';
 
@@ -13,7 +14,7 @@ const ASSUMED = [0.7];
 const KIND = 0;
 /** A draft costs a pass of the head; further ones are not made where they and all before them are right less often than this. */
 const LEAST_CHANCE = 0.25;
-/** A head whose first draft is right less often is asked once in so many passes, to notice when its drafts become better. */
+/** A head whose workers have failed begins anew so many passes later. */
 const PASSES_UNTIL_RETRY = 16;
 
 /** Rows with which a head begins whose experts workers run: each row has them load experts that answers and prompts do not need. */
@@ -26,6 +27,7 @@ export interface EngineHead {
   /** Workers that run the experts of the head; null: main runs them itself. */
   readonly workers: Pick<HeadExperts, 'isServed'> | null;
   readonly acceptance: DraftAcceptance;
+  readonly costs: MakingCosts;
 }
 
 /** `experts`: has workers run the experts of the head; null: the head has them itself. */
@@ -33,7 +35,12 @@ export function engineHead(head: DraftHead | null, experts: HeadExperts | null):
   if (head === null) return null;
   const createDrafter = (mostRows: number, signal: AbortSignal): Drafter =>
     experts === null ? head.createDrafter(mostRows) : drafterOfWorkers(head, mostRows, experts, signal);
-  return { head: { createDrafter }, workers: experts, acceptance: new DraftAcceptance(ASSUMED) };
+  return {
+    head: { createDrafter },
+    workers: experts,
+    acceptance: new DraftAcceptance(ASSUMED),
+    costs: new MakingCosts(),
+  };
 }
 
 function drafterOfWorkers(head: DraftHead, mostRows: number, experts: HeadExperts, signal: AbortSignal): Drafter {
@@ -58,6 +65,7 @@ export interface MtpSurroundings {
   readonly log: Pick<Logger, 'warn'>;
   /** The source has given the memory of its rows back, and the answer goes on. */
   readonly onFreed: () => void;
+  readonly nowMs: () => number;
 }
 
 interface OpenProposal {
@@ -71,26 +79,28 @@ interface OpenProposal {
  */
 export class MtpSource implements DraftSource {
   readonly maker = 'mtp';
-  readonly isCostly = true;
   private readonly known: number[] = [];
   private readonly drafts: MtpDrafts;
   private readonly acceptance: DraftAcceptance;
   private open: OpenProposal | null = null;
   private hasFailed = false;
   private hasTold = false;
-  /** Passes without drafts until a head whose workers have failed begins anew. */
+  /** Passes until a head whose workers have failed begins anew. */
   private pauseLeft = 0;
   private readonly ended = new AbortController();
   private readonly workers: EngineHead['workers'];
-  private passesUnasked = 0;
+  private readonly costs: MakingCosts;
+  /** The rows of a prompt come before the first drafts of an answer, so their time says little of later ones. */
+  private hasDrafted = false;
 
   /** `mostRows`: rows of one pass of the head. */
   constructor(
-    { head, workers, acceptance }: EngineHead,
+    { head, workers, acceptance, costs }: EngineHead,
     { hiddenSize, mostRows }: { hiddenSize: number; mostRows: number },
     private readonly around: MtpSurroundings,
   ) {
     this.workers = workers;
+    this.costs = costs;
     this.acceptance = new DraftAcceptance(ASSUMED, acceptance);
     const firstRows = workers === null ? null : FIRST_ROWS_AT_WORKERS;
     const sizes = { hiddenSize, passRows: mostRows, firstRows };
@@ -128,13 +138,17 @@ export class MtpSource implements DraftSource {
     if (!this.hasFailed && this.isServed) this.drafts.takeStates(position, states);
   }
 
+  get effort(): DraftEffort {
+    const { draftMs } = this.costs;
+    return { draftMs, expected: (limit) => (this.mayDraft && !this.isMostlyWrong ? this.chancesUpTo(limit) : []) };
+  }
+
   async propose(position: number, limit: number, signal: AbortSignal): Promise<DraftProposal> {
-    if (this.hasFailed || !this.isServed || this.pauses()) return NO_DRAFTS;
-    const chances = this.chancesUpTo(limit);
+    const chances = this.mayDraft ? this.chancesUpTo(limit) : [];
     if (chances.length === 0) return NO_DRAFTS;
     const leave = onAbort(signal, () => this.ended.abort());
     try {
-      const tokenIds = await this.drafts.draft(chances.length);
+      const tokenIds = await this.draft(chances.length);
       this.open = tokenIds.length === 0 ? null : { position, tokenIds };
       return { tokenIds, chances: chances.slice(0, tokenIds.length) };
     } catch (thrown) {
@@ -143,6 +157,13 @@ export class MtpSource implements DraftSource {
     } finally {
       leave();
     }
+  }
+
+  passed(): void {
+    if (this.pauseLeft === 0) return;
+    this.pauseLeft -= 1;
+    // The head is fed with the states of the next pass before it drafts.
+    if (this.pauseLeft === 1) this.drafts.restart();
   }
 
   preempted(): void {
@@ -159,12 +180,20 @@ export class MtpSource implements DraftSource {
     return this.workers === null || this.workers.isServed;
   }
 
-  private pauses(): boolean {
-    if (this.pauseLeft === 0) return false;
-    this.pauseLeft -= 1;
-    // The head is fed with the states of this pass first.
-    if (this.pauseLeft === 1) this.drafts.restart();
-    return this.pauseLeft > 0;
+  private get mayDraft(): boolean {
+    return !this.hasFailed && this.isServed && this.pauseLeft === 0;
+  }
+
+  private get isMostlyWrong(): boolean {
+    return this.acceptance.chance(KIND, 0) < LEAST_CHANCE;
+  }
+
+  private async draft(most: number): Promise<number[]> {
+    const begunMs = this.around.nowMs();
+    const tokenIds = await this.drafts.draft(most);
+    if (this.hasDrafted && tokenIds.length > 0) this.costs.made(tokenIds.length, this.around.nowMs() - begunMs);
+    this.hasDrafted ||= tokenIds.length > 0;
+    return tokenIds;
   }
 
   private failed({ code, message }: OdmoeError): void {
@@ -180,8 +209,6 @@ export class MtpSource implements DraftSource {
   }
 
   private chancesUpTo(limit: number): number[] {
-    if (this.acceptance.chance(KIND, 0) < LEAST_CHANCE && ++this.passesUnasked < PASSES_UNTIL_RETRY) return [];
-    this.passesUnasked = 0;
     const chances: number[] = [];
     let reached = 1;
     while (chances.length < limit) {

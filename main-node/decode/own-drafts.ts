@@ -1,13 +1,15 @@
 import {
   chooseDrafts,
   combineDrafts,
+  fastestDrafts,
   MOST_DRAFTS,
   type PassLine,
   type ProposedDraft,
 } from '../drafting/choose-drafts.js';
 import type { DrafterRows } from '../batching/batch-member.js';
 import type { DraftTrial } from '../drafting/draft-trial.js';
-import type { DraftSource } from './draft-source.js';
+import { passesUntilRetry } from '../drafting/making-costs.js';
+import type { DraftEffort, DraftSource } from './draft-source.js';
 
 export interface OwnDraftsOptions {
   /** Rows of a pass: main's token and drafts. 1: no drafts; auto: as many as pay. */
@@ -29,6 +31,10 @@ export class OwnDrafts {
   readonly takeStates: ((position: number, states: Float32Array) => void) | undefined;
   private readonly takers: readonly DraftSource[];
   private timed: TimedPass | null = null;
+  /** For the next pass: drafts that sources with effort have made, and whether one of them was asked at all. */
+  private effort = { asked: false, made: 0 };
+  /** Passes since a source whose effort did not pay was last asked. */
+  private readonly unasked = new Map<DraftSource, number>();
 
   constructor(
     private readonly sources: readonly DraftSource[],
@@ -75,6 +81,7 @@ export class OwnDrafts {
    */
   async propose(position: number, limit: number, others: number, signal: AbortSignal): Promise<ProposedDraft[]> {
     const { rows, lastPosition } = this.options;
+    this.effort = { asked: false, made: 0 };
     if (rows === 1 || this.sources.length === 0) return [];
     this.judge();
     const most = Math.min(rows === 'auto' ? MOST_DRAFTS : rows - 1, limit, lastPosition - position);
@@ -82,16 +89,55 @@ export class OwnDrafts {
     const line = this.line();
     const mayRun = rows !== 'auto' || (line !== null && this.trial.mayDraft);
     const proposals: ProposedDraft[][] = [];
+    for (const source of this.sources)
+      if (source.effort === undefined) proposals.push(await this.ask(source, position, most, signal));
     for (const source of this.sources) {
-      if (source.isCostly === true && !mayRun) continue;
-      const { tokenIds, chances } = await source.propose(position, most, signal);
-      const { maker } = source;
-      proposals.push(tokenIds.map((tokenId, index) => ({ tokenId, chance: chances[index] ?? 0, maker })));
+      if (source.effort === undefined || !mayRun) continue;
+      const best = combineDrafts(proposals, most);
+      const wanted = this.wanted(source, source.effort, best, { most, line, others });
+      if (wanted > 0) proposals.push(await this.ask(source, position, wanted, signal));
     }
     const drafts = combineDrafts(proposals, most);
     if (rows !== 'auto') return drafts;
     if (line === null || !mayRun) return [];
     return drafts.slice(0, chooseDrafts(drafts, line, others));
+  }
+
+  private async ask(
+    source: DraftSource,
+    position: number,
+    most: number,
+    signal: AbortSignal,
+  ): Promise<ProposedDraft[]> {
+    const { tokenIds, chances } = await source.propose(position, most, signal);
+    if (source.effort !== undefined) this.effort = { asked: true, made: this.effort.made + tokenIds.length };
+    const { maker } = source;
+    return tokenIds.map((tokenId, index) => ({ tokenId, chance: chances[index] ?? 0, maker }));
+  }
+
+  /**
+   * Number of drafts that the source is to make: as many as are expected to pay for the pass and for their making, if they do better than the best of the
+   * others. One whose drafts do not pay is asked for one now and then.
+   */
+  private wanted(
+    source: DraftSource,
+    effort: DraftEffort,
+    best: readonly ProposedDraft[],
+    { most, line, others }: { most: number; line: PassLine | null; others: number },
+  ): number {
+    const expected = effort.expected(most);
+    const { draftMs } = effort;
+    let count = expected.length;
+    if (this.options.rows === 'auto' && line !== null) {
+      const fastest = fastestDrafts(expected, line, others, draftMs);
+      const chances = best.map(({ chance }) => chance);
+      if (fastest.count > 0 && fastest.rate <= fastestDrafts(chances, line, others, 0).rate) return 0;
+      ({ count } = fastest);
+    }
+    const unasked = count > 0 ? 0 : (this.unasked.get(source) ?? 0) + 1;
+    const asksAgain = count === 0 && unasked >= passesUntilRetry(draftMs, line?.passMs ?? Infinity);
+    this.unasked.set(source, asksAgain ? 0 : unasked);
+    return asksAgain ? 1 : count;
   }
 
   /**
@@ -104,7 +150,11 @@ export class OwnDrafts {
     timed: { readonly drafts: number; readonly passMs: number } | null,
   ): void {
     for (const source of this.sources) source.passed?.(position, tokenIds);
-    this.timed = timed && { ...timed, tokens: 1 };
+    const { asked, made } = this.effort;
+    this.timed = null;
+    // It took time that no draft came of, so it is neither a pass with drafts nor one without.
+    if (timed === null || (asked && made === 0 && timed.drafts === 0)) return;
+    this.timed = { drafts: Math.max(timed.drafts, made), passMs: timed.passMs, tokens: 1 };
   }
 
   /** The rows of the answer have given up their memory. */

@@ -27,22 +27,34 @@ export const MOST_DRAFTS = MAX_DRAFT_ROWS - 1;
  * Number of the drafts, from the first on, with which the pass yields the most tokens a second. `others`: rows of other answers in the same pass, each
  * of which yields one token and waits for the drafts, too. Of equal numbers the smallest.
  */
-export function chooseDrafts(
-  drafts: readonly Pick<ProposedDraft, 'chance'>[],
+export function chooseDrafts(drafts: readonly Pick<ProposedDraft, 'chance'>[], line: PassLine, others: number): number {
+  return fastestDrafts(
+    drafts.map(({ chance }) => chance),
+    line,
+    others,
+    0,
+  ).count;
+}
+
+/**
+ * The same for drafts that are still to be made, each in `draftMs`. Number of them that are worth it, and the tokens a millisecond that are expected of
+ * the pass then.
+ */
+export function fastestDrafts(
+  chances: readonly number[],
   { passMs, rowMs }: PassLine,
   others: number,
-): number {
-  let best = 0;
+  draftMs: number,
+): { count: number; rate: number } {
   let tokens = 1 + others;
-  let bestRate = tokens / (passMs + others * rowMs);
+  let best = { count: 0, rate: tokens / (passMs + others * rowMs) };
   let reached = 1;
-  for (const [index, { chance }] of drafts.entries()) {
+  for (const [index, chance] of chances.entries()) {
+    const count = index + 1;
     reached *= chance;
     tokens += reached;
-    const rate = tokens / (passMs + (others + index + 1) * rowMs);
-    if (rate <= bestRate) continue;
-    best = index + 1;
-    bestRate = rate;
+    const rate = tokens / (passMs + (others + count) * rowMs + count * draftMs);
+    if (rate > best.rate) best = { count, rate };
   }
   return best;
 }

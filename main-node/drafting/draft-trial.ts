@@ -42,7 +42,10 @@ export class DraftTrial {
     return drafted.passMs / drafted.tokens / (plain.passMs / plain.tokens);
   }
 
-  /** A pass of the answer took `passMs` with the wait for its drafts, and yielded `tokens` tokens. */
+  /**
+   * A pass of the answer took `passMs` with the wait for its drafts, and yielded `tokens` tokens. `drafts`: number of its drafts; not 0 either where
+   * drafts were made and none of them ran, because that took time.
+   */
   passed(drafts: number, tokens: number, passMs: number): void {
     if (drafts === 0) {
       this.plain = moved(this.plain, passMs, 1);

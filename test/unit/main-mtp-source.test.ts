@@ -1,16 +1,19 @@
 import { DraftTrial } from '../../main-node/drafting/draft-trial.js';
 import assert from 'node:assert/strict';
+import fc from 'fast-check';
 import { type EngineHead, MtpSource } from '../../main-node/decode/mtp-source.js';
 import type { Drafter } from '../../main-node/decode/mtp-drafts.js';
 import { OwnDrafts } from '../../main-node/decode/own-drafts.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { DraftAcceptance } from '../../main-node/drafting/draft-acceptance.js';
+import { LEAST_UNTIL_RETRY, MakingCosts } from '../../main-node/drafting/making-costs.js';
 
 const SIGNAL = new AbortController().signal;
 
 /** A head that always drafts 7, and fails from some time on. */
 class ScriptedHead implements Drafter {
   readonly asked: number[] = [];
+  onDraft: (most: number) => void = () => undefined;
   failure: Error | null = null;
   creationFailure: Error | null = null;
   created = 0;
@@ -25,6 +28,7 @@ class ScriptedHead implements Drafter {
 
   async draft(most: number): Promise<number[]> {
     this.asked.push(most);
+    this.onDraft(most);
     return Array<number>(most).fill(7);
   }
 
@@ -41,15 +45,22 @@ function begun(assumed = 0.7, workers: EngineHead['workers'] = null, prompt: rea
     head.created += 1;
     return head;
   };
-  const engineHead: EngineHead = { head: { createDrafter }, workers, acceptance: new DraftAcceptance([assumed]) };
+  const engineHead: EngineHead = {
+    head: { createDrafter },
+    workers,
+    acceptance: new DraftAcceptance([assumed]),
+    costs: new MakingCosts(),
+  };
   const warnings: string[] = [];
   const log = { warn: (text: string) => void warnings.push(text) };
   const freed: number[] = [];
+  const clock = { ms: 0 };
   const onFreed = (): void => void freed.push(head.disposed);
-  const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, { log, onFreed });
+  const source = new MtpSource(engineHead, { hiddenSize: 1, mostRows: 4 }, { log, onFreed, nowMs: () => clock.ms });
   source.begin(prompt);
   if (prompt.length === 2) source.takeStates(0, Float32Array.of(0.5, 1.5));
-  return { head, source, warnings, freed, acceptance: engineHead.acceptance };
+  const { acceptance, costs } = engineHead;
+  return { head, source, warnings, freed, clock, acceptance, costs };
 }
 
 /** One pass: main's token at `position`, drafts, and the state of its row. */
@@ -57,7 +68,36 @@ async function pass(source: MtpSource, position: number, tokenId: number): Promi
   source.settled(position, tokenId);
   const { tokenIds } = await source.propose(position, 8, SIGNAL);
   source.takeStates(position, Float32Array.of(position));
+  source.passed();
   return tokenIds;
+}
+
+const PASS_MS = 10;
+const TOKENS = 2000;
+
+/** An answer whose passes have drafts of the head where they pay: the time that it takes, and the number of drafts that the head made. */
+async function answerAtCost({ draftMs, rightShare, rowMs }: Record<'draftMs' | 'rightShare' | 'rowMs', number>) {
+  const { head, source, clock } = begun();
+  head.onDraft = (most) => void (clock.ms += draftMs * most);
+  const line = { passMs: PASS_MS, rowMs };
+  const drafts = new OwnDrafts([source], { rows: 'auto', lastPosition: 2 * TOKENS }, new DraftTrial(), () => line);
+  // Tokens that the head says are spread evenly over the answer.
+  const tokenAt = (position: number): number => ((position * 0.618034) % 1 < rightShare ? 7 : 3);
+  let position = 2;
+  while (position < TOKENS) {
+    const begunMs = clock.ms;
+    drafts.settled(position, tokenAt(position), false);
+    const proposed = await drafts.propose(position, 15, 0, SIGNAL);
+    clock.ms += PASS_MS + rowMs * proposed.length;
+    const ran = [tokenAt(position), ...proposed.map(({ tokenId }) => tokenId)];
+    drafts.takeStates?.(position, new Float32Array(ran.length));
+    drafts.passed(position, ran, { drafts: proposed.length, passMs: clock.ms - begunMs });
+    for (let row = 1; row < ran.length && ran[row] === tokenAt(position + 1); row += 1)
+      drafts.settled((position += 1), tokenAt(position), true);
+    position += 1;
+  }
+  await drafts.end();
+  return { ms: clock.ms, tokens: position - 2, asked: head.asked.reduce((sum, most) => sum + most, 0) };
 }
 
 describe('main: the source of drafts that is the head', () => {
@@ -101,13 +141,54 @@ describe('main: the source of drafts that is the head', () => {
     }
     assert.deepEqual([right.head.asked[0], right.head.asked.at(-1)], [3, 8]);
     const wrong = begun();
+    const drafts = new OwnDrafts([wrong.source], { rows: 9, lastPosition: 100 }, new DraftTrial(), () => null);
     const asked: number[] = [];
-    for (let position = 2; position < 82; position += 1) asked.push((await pass(wrong.source, position, 3)).length);
+    for (let position = 2; position < 82; position += 1) {
+      drafts.settled(position, 3, false);
+      asked.push((await drafts.propose(position, 8, 0, SIGNAL)).length);
+      wrong.source.takeStates(position, Float32Array.of(position));
+    }
     assert.deepEqual(
-      asked.slice(-32).filter((drafts) => drafts > 0),
+      asked.slice(-2 * LEAST_UNTIL_RETRY).filter((count) => count > 0),
       [1, 1],
     );
     assert.ok(wrong.acceptance.chance(0, 0) < 0.25, 'other answers know of it');
+    assert.deepEqual(wrong.source.effort.expected(8), []);
+  });
+
+  it('says what its drafts cost, but for those before which a prompt was fed', async () => {
+    const { head, source, clock, costs } = begun();
+    head.onDraft = (most) => void (clock.ms += 4 * most);
+    source.settled(2, 3);
+    await source.propose(2, 2, SIGNAL);
+    assert.equal(costs.draftMs, 0);
+    source.takeStates(2, Float32Array.of(2));
+    source.settled(3, 7);
+    await source.propose(3, 2, SIGNAL);
+    assert.deepEqual([source.effort.draftMs, costs.draftMs], [4, 4]);
+    assert.deepEqual(head.asked, [2, 2], 'expectations are told without a draft');
+    assert.ok(source.effort.expected(1).length === 1 && head.asked.length === 2);
+    await source.end();
+  });
+
+  it('costs little, however slow it is and however seldom its drafts are right', async () => {
+    const cost = fc.double({ min: 0, max: 40, noNaN: true });
+    const share = fc.double({ min: 0, max: 1, noNaN: true });
+    const rowCost = fc.double({ min: 0, max: 10, noNaN: true });
+    await fc.assert(
+      fc.asyncProperty(cost, share, rowCost, async (draftMs, rightShare, rowMs) => {
+        const { ms, tokens } = await answerAtCost({ draftMs, rightShare, rowMs });
+        assert.ok(ms / tokens <= 1.05 * PASS_MS, `${ms / tokens} ms for a token`);
+      }),
+      { numRuns: 12 },
+    );
+  });
+
+  it('is asked for nothing once its drafts are known to cost more than they save, but for one now and then', async () => {
+    const { asked, tokens } = await answerAtCost({ draftMs: 20, rightShare: 0.9, rowMs: 0.5 });
+    assert.ok(asked < tokens / 50, `${asked} drafts in ${tokens} tokens`);
+    const pays = await answerAtCost({ draftMs: 1, rightShare: 0.9, rowMs: 0.5 });
+    assert.ok(pays.ms < 0.7 * PASS_MS * pays.tokens, `${pays.ms / pays.tokens} ms for a token`);
   });
 
   it('says what its drafter holds, and when that has come back behind a preemption', async () => {

@@ -79,6 +79,67 @@ describe("main's own drafts", () => {
     );
   });
 
+  /** A source whose drafts take effort; it writes down how many it was asked for. */
+  const costly = (chances: readonly number[], draftMs: number): DraftSource & { asked: number[]; makes: boolean } => {
+    const asked: number[] = [];
+    return {
+      maker: 'mtp',
+      asked,
+      makes: true,
+      effort: { draftMs, expected: (limit) => chances.slice(0, limit) },
+      begin: () => undefined,
+      settled: () => undefined,
+      propose(_position, limit) {
+        asked.push(limit);
+        if (!this.makes) return { tokenIds: [], chances: [] };
+        return { tokenIds: Array<number>(limit).fill(7), chances: chances.slice(0, limit) };
+      },
+    };
+  };
+
+  it('are made by a source with effort only where they pay for it, too', async () => {
+    const chances = [0.9, 0.9, 0.9, 0.1];
+    for (const [draftMs, made] of [
+      [0, [3]],
+      [5, [2]],
+      [20, []],
+    ] as const) {
+      const source = costly(chances, draftMs);
+      await ownDrafts([source], { line: { passMs: 10, rowMs: 1 } }).propose(8, 15, 0, LIVING);
+      assert.deepEqual(source.asked, made, `${draftMs} ms for a draft`);
+    }
+    const asked = costly(chances, 20);
+    await ownDrafts([asked], { rows: 5 }).propose(8, 15, 0, LIVING);
+    assert.deepEqual(asked.asked, [4], 'a set number of rows is wanted at any cost');
+  });
+
+  it('are not made with effort where others are expected to do better without', async () => {
+    const [surer, effort] = [costly([1, 1, 1, 1], 0), costly([0.9, 0.9], 1)];
+    const cheap: DraftSource = { ...surer, maker: 'lookup', propose: (at, limit) => surer.propose(at, limit, LIVING) };
+    delete (cheap as { effort?: unknown }).effort;
+    const proposed = await ownDrafts([cheap, effort]).propose(8, 4, 0, LIVING);
+    assert.deepEqual([proposed.length, proposed[0]?.maker, effort.asked], [4, 'lookup', []]);
+  });
+
+  it('that were made and did not run count as drafts, so that their time is not taken for that of plain passes', async () => {
+    const trial = new DraftTrial();
+    const judged: string[] = [];
+    trial.passed = (drafts, tokens, passMs) => void judged.push(`${drafts} ${tokens} ${passMs}`);
+    const source = costly([0.9, 0.9], 0);
+    const drafts = new OwnDrafts([source], { rows: 'auto', lastPosition: 99 }, trial, () => CHEAP);
+    const pass = async (): Promise<void> => {
+      await drafts.propose(8, 2, 0, LIVING);
+      drafts.passed(8, [1], { drafts: 0, passMs: 30 });
+    };
+    await pass();
+    source.makes = false;
+    await pass();
+    await drafts.propose(8, 0, 0, LIVING);
+    drafts.passed(8, [1], { drafts: 0, passMs: 10 });
+    await drafts.propose(8, 0, 0, LIVING);
+    assert.deepEqual(judged, ['2 1 30', '0 1 10'], 'and a pass that waited for none is not judged');
+  });
+
   it('of lookup know their chances before any of them has run', () => {
     const source = lookup();
     source.begin([1, 2, 9, 1, 2]);
