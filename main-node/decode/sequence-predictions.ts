@@ -18,7 +18,7 @@ export interface PredictionCounts {
   late: number;
   /** Not predicted, though other experts were. */
   missed: number;
-  /** Activated in answers for which nothing was predicted. */
+  /** Activated in answers for which nothing was predicted, in layers of which main did not know them by the tokens. */
   unpredicted: number;
 }
 
@@ -41,6 +41,8 @@ export class SequencePredictions {
   private readonly choices = new Map<number, RouterDecision>();
   private readonly recall = new ExpertRecall();
   private lateExperts = 0;
+  /** Activated experts of layers of which there was a word, in time or late. */
+  private spokenOf = 0;
   private lastDecided = -1;
   private passPosition = -1;
   private pass = -1;
@@ -161,12 +163,18 @@ export class SequencePredictions {
     return this.recall.result();
   }
 
-  /** `isPredicted`: something predicts the sequence's experts. */
+  /** `isPredicted`: something predicts the sequence's experts in every layer. */
   activations(isPredicted: boolean): PredictionCounts {
     const { activated, predictedCorrectly } = this.metrics();
-    if (!isPredicted) return { inTime: 0, late: 0, missed: 0, unpredicted: activated };
     const late = this.lateExperts;
-    return { inTime: predictedCorrectly - late, late, missed: activated - predictedCorrectly, unpredicted: 0 };
+    // Main may know the experts of some layers by the tokens, though nothing predicts those of the others.
+    const unpredicted = isPredicted ? 0 : activated - this.spokenOf;
+    return {
+      inTime: predictedCorrectly - late,
+      late,
+      missed: activated - predictedCorrectly - unpredicted,
+      unpredicted,
+    };
   }
 
   private place(position: number, layer: number): number {
@@ -200,6 +208,7 @@ export class SequencePredictions {
   private count(pass: number, predicted: readonly number[], activated: readonly number[]): number {
     const correct = activated.filter((expert) => predicted.includes(expert)).length;
     this.recall.add(pass, 0, correct);
+    this.spokenOf += activated.length;
     return correct;
   }
 

@@ -158,17 +158,20 @@ export class Announcements {
     const isValid = own?.placement.epoch === placement.epoch;
     const holders = new Map<number, readonly string[]>(isValid ? own.holders : []);
     const superseded: [number, string][] = [];
+    const doubted = new Set<number>(isValid ? own.doubted : []);
     let isAnnounced = isValid;
     for (const announced of byOthers) {
       if (announced === null) continue;
       isAnnounced = true;
       for (const [expert, worker] of announced) {
+        doubted.delete(expert);
         const held = holders.get(expert);
         if (held === undefined) holders.set(expert, [worker]);
         else if (!held.includes(worker)) superseded.push([expert, worker]);
       }
     }
-    return { holders: isAnnounced ? holders : null, superseded, isWholeLayer: isValid && own.isWholeLayer };
+    const isWholeLayer = isValid && own.isWholeLayer;
+    return { holders: isAnnounced ? holders : null, superseded, doubted, isWholeLayer };
   }
 
   /** Takes over the announcements that were made ahead for this same pass. */

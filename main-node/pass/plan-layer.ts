@@ -19,6 +19,8 @@ export interface AnnouncedLayer {
   holders: ReadonlyMap<number, readonly string[]> | null;
   /** Experts that others have announced to a worker that is not a holder: they are to be released there. */
   superseded: readonly (readonly [expert: number, workerId: string])[];
+  /** Experts of the holders that main did not expect any more: they count as not announced. Left out: none. */
+  doubted?: ReadonlySet<number>;
   /** All experts of the layer were announced. */
   isWholeLayer: boolean;
 }
@@ -29,7 +31,7 @@ export interface LayerPlan {
   work: AssignedWork[];
   /** worker -> experts that were announced to it and that it is not asked for. */
   releases: ReadonlyMap<string, number[]>;
-  /** Experts that run on the worker to which they were announced. */
+  /** Experts that run on the worker to which they were announced, but for those that main doubted. */
   asAnnounced: ReadonlySet<number>;
 }
 
@@ -67,7 +69,7 @@ export function planLayer(
     const rows = requirePresent(activated.get(expert), 'an expert that is assigned to a worker was activated.');
     const isAnnounced = runners?.has(expert) === true;
     const workers = isAnnounced ? (announced.holders?.get(expert) ?? [workerId]) : [workerId];
-    if (isAnnounced) asAnnounced.add(expert);
+    if (isAnnounced && announced.doubted?.has(expert) !== true) asAnnounced.add(expert);
     const count = Math.ceil(rows.length / batchRows) || 1;
     for (let batch = 0; batch < count; batch++)
       work.push({

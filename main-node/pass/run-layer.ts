@@ -81,12 +81,13 @@ export interface PassEngine {
   readonly runtime: Pick<Runtime, 'nowMs'>;
 }
 
-/** True if something predicts the experts of the sequence's answer at present. */
+/** True if something predicts the experts of the sequence's answer in this layer at present, or main knows them by its tokens. */
 export function isPredicted(
-  engine: Pick<PassEngine, 'prediction' | 'trained'>,
+  engine: Pick<PassEngine, 'prediction' | 'trained' | 'tokenExperts'>,
   { feed }: { feed: { readonly fed: boolean } },
+  layer: number,
 ): boolean {
-  return predictsItself(engine) || feed.fed;
+  return predictsItself(engine) || feed.fed || engine.tokenExperts?.knows(layer) === true;
 }
 
 /** True if main itself predicts experts. */
@@ -269,13 +270,13 @@ export class LayerRunner {
 
   private outcomeOf(
     routed: { expert: number; rows: readonly ActivatedRow[]; asAnnounced: ReadonlySet<number>; isWholeLayer: boolean },
-    { predictions }: DecidedLayer,
+    { predictions, layer }: DecidedLayer,
   ): RoutedOutcome {
     const { expert, rows, asAnnounced, isWholeLayer } = routed;
     if (predictions.some((prediction) => prediction?.experts.includes(expert) === true)) return 'predicted';
     if (asAnnounced.has(expert)) return isWholeLayer ? 'announced' : 'predicted';
     const answering = membersOf(this.context.owners, rows, ({ isAnswer }) => isAnswer);
-    return [...answering].some((member) => isPredicted(this.engine, member)) ? 'mispredicted' : 'unpredicted';
+    return [...answering].some((member) => isPredicted(this.engine, member, layer)) ? 'mispredicted' : 'unpredicted';
   }
 }
 

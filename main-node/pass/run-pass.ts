@@ -233,7 +233,7 @@ export class PassRunner {
     const { roster, prefillOverlap } = this.engine;
     if (!prefillOverlap || roster.placement === null || isAnswerAlone(members)) return;
     if (!usesNearlyAllExperts(roster.placement, announcements.of.differentRows)) return;
-    if (members.some((rows) => rows.decodeFrom > 0 || !isPredicted(this.engine, rows.member)))
+    if (members.some((rows) => rows.decodeFrom > 0 || !isPredicted(this.engine, rows.member, layer)))
       announcements.announceWholeLayer(layer);
   }
 

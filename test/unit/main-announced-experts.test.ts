@@ -13,6 +13,7 @@ import { workersForPrefillExpert } from '../../shared/decisions/placement/prefil
 import { strictHomesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement, Predict } from '../../shared/wire/messages.js';
 import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
+import { planLayer } from '../../main-node/pass/plan-layer.js';
 import { RecordingWorkers } from './recording-workers.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 
@@ -257,6 +258,23 @@ describe('main: the announcer of a pass of several sequences', () => {
     pass.announce(3, [expected(7, [5])]);
     assert.equal(pass.ownAt(3).get(5), 0);
     assert.deepEqual([...pass.ownAt(2)], []);
+  });
+
+  it('counts an expert that it doubted as not announced, unless it or others have announced it again', () => {
+    const workers = new RecordingWorkers(placementOf(4));
+    const { placement } = workers;
+    assert.ok(placement);
+    const pass = announcementsOf(workers);
+    pass.announce(0, [expected(7, [1, 5, 6])]);
+    pass.doubt(0, [1, 5, 6]);
+    pass.announce(0, [expected(7, [6])]);
+    const announced = pass.settle(placement, 0, [new Map([[5, 'w0']])]);
+    assert.deepEqual([...(announced.doubted ?? [])], [1]);
+    const activated = new Map([1, 5, 6].map((expert) => [expert, [{ row: 0, rank: 0 }]] as const));
+    const plan = planLayer(placement, 0, announced, activated, { spread: 'group', isAlone: true, batchRows: Infinity });
+    assert.deepEqual([...plan.asAnnounced].sort(), [5, 6]);
+    const [holder] = announced.holders?.get(1) ?? [];
+    assert.equal(plan.work.find(({ expert }) => expert === 1)?.workerId, holder, 'it runs where it was announced');
   });
 
   it('releases doubted experts, and announces them again with the whole layer', () => {

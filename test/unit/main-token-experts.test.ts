@@ -64,6 +64,37 @@ describe('main: experts by token', () => {
     );
   });
 
+  it('count by themselves where nothing predicts the other layers', async () => {
+    const cluster = clusterOf('sep');
+    const one = member(7);
+    await cluster.run([answerRows(one, POSITION, [1, 3])]);
+    const { predictions } = one;
+    const ofToken = 2 * 3;
+    assert.deepEqual(predictions.activations(false), {
+      inTime: 2 * new Set([...router(1, 0), ...router(3, 0)]).size,
+      late: 0,
+      missed: 0,
+      unpredicted: predictions.metrics().activated - ofToken,
+    });
+    assert.equal(predictions.activations(true).unpredicted, 0);
+  });
+
+  it('are announced alone where many answers use nearly all experts of the other layers', async () => {
+    const cluster = clusterOf('sep');
+    const members = Array.from({ length: 24 }, (_, index) => member(7 + index));
+    await cluster.run(members.map((one, index) => answerRows(one, POSITION + index, [index % 2])));
+    const ofLayers = (layers: readonly number[]): string[] =>
+      withoutWorkers(cluster.workers.announcedExperts).filter((said) =>
+        layers.some((layer) => said.startsWith(`${POSITION}/${layer} `)),
+      );
+    assert.deepEqual(ofLayers([0, 1]), due([0, 1], [0, 1]));
+    assert.equal(ofLayers([2, 3]).length, 2 * EXPERTS);
+    assert.deepEqual(
+      cluster.workers.releases.filter(([, { layer }]) => layer < 2),
+      [],
+    );
+  });
+
   it('are not asked of routers ahead', async () => {
     const cluster = clusterOf('router-ahead');
     const asked: number[] = [];

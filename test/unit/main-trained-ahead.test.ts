@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import type { AnnouncingCosts } from '../../main-node/pass/choose-announced.js';
 import { existingDistances } from '../../shared/model/expert-maps.js';
 import { MapsTime } from '../../main-node/pass/maps-time.js';
+import type { ObservedPass, RoutedExpert } from '../../main-node/pass/pass-observer.js';
 import type { TrainedPredictor } from '../../main-node/pass/trained-ahead.js';
 import {
   answerRows,
@@ -77,6 +78,7 @@ function clusterOf(
   predictor: TrainedPredictor,
   source: 'trained' | 'sep' = 'trained',
   attending?: PassClusterOptions['attending'],
+  engine: PassClusterOptions['engine'] = {},
 ): PassCluster {
   return new PassCluster({
     ...(attending === undefined ? {} : { attending }),
@@ -84,9 +86,20 @@ function clusterOf(
     layers: LAYERS,
     router,
     residual: (tokens) => Float32Array.from(tokens),
-    engine: { prediction: { source, layersAhead: 1 }, trained: predictor },
+    engine: { prediction: { source, layersAhead: 1 }, trained: predictor, ...engine },
   });
 }
+
+const nothing = (): void => undefined;
+const UNOBSERVED: ObservedPass = {
+  layerBegun: nothing,
+  routed: nothing,
+  sent: nothing,
+  received: nothing,
+  answered: nothing,
+  layerEnded: nothing,
+  ended: nothing,
+};
 
 /** The event loop comes to other work. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
@@ -124,9 +137,19 @@ describe('main: trained maps', () => {
 
   it('count no expert as predicted that they doubt when the router chooses it', async () => {
     const lost: Foretell = (state, layer, distance) => router(state, layer + distance).slice(distance === 0 ? 1 : 0);
-    const cluster = clusterOf(trained(lost));
+    const routed: string[] = [];
+    const observer = {
+      begin: () => ({ ...UNOBSERVED, routed: (_: number, experts: readonly RoutedExpert[]) => note(experts) }),
+      predictionArrived: () => undefined,
+      sequenceEnded: () => undefined,
+    };
+    const note = (experts: readonly RoutedExpert[]): void => {
+      routed.push(experts.map(({ expert, outcome }) => `${expert < 4 ? 'lost' : 'kept'} ${outcome}`).join());
+    };
+    const cluster = clusterOf(trained(lost), 'trained', undefined, { observer });
     const one = member(7);
     await cluster.run([answerRows(one, POSITION, [1])]);
+    assert.deepEqual([...new Set(routed)], ['lost mispredicted,kept predicted'], 'as the recall counts them');
     assert.equal(cluster.workers.doubtedExperts.length, LAYERS - 1);
     assert.deepEqual(
       cluster.workers.unannounced.map((said) => said.split(' ')[1]),

@@ -151,8 +151,6 @@ function announcementsOf(events: readonly Recorded[], main: string): Map<string,
     if (event.kind !== 'message' || event.way !== 'sent' || event.from !== main || event.message.kind !== 'announce')
       continue;
     const { announce } = event.message;
-    // Doubts take no announcement back: main asks there, or releases.
-    if (announce.doubted === true) continue;
     const key = `${announce.pass.sequence} ${announce.pass.position}`;
     announced.set(key, [...(announced.get(key) ?? []), { at, worker: event.to, announce }]);
   }

@@ -26,7 +26,7 @@ export interface AnnouncementAccount {
   problems: string[];
   /** "worker expert sequence position layer" of each expert that was announced and not requested, or that nobody will request. */
   releases: string[];
-  /** "layer expert" of each expert that ran where it had been announced. */
+  /** "layer expert" of each expert that ran where it had been announced, and that main did not doubt. */
   announcedExperts: ReadonlySet<string>;
 }
 
@@ -55,7 +55,9 @@ export function accountAnnouncements(
   if (first === undefined) return account;
   const placement = first.answer.account.placement as Placement;
   const name = `${pass.members[0]?.sequence} ${pass.members[0]?.position}`;
-  const takenBack = announcements.filter(
+  // Doubts take no announcement back: main asks there, or releases.
+  const made = announcements.filter(({ announce }) => announce.doubted !== true);
+  const takenBack = made.filter(
     (one) => isOfAnotherPass(pass, one.announce, members) || isGuessForOneRow(pass, one, members),
   );
   for (const { worker, announce } of takenBack)
@@ -63,19 +65,34 @@ export function accountAnnouncements(
       account.releases.push(
         `${worker} ${expert} ${announce.pass.sequence} ${announce.pass.position} ${announce.layer}`,
       );
-  const own = announcements.filter((one) => !takenBack.includes(one));
+  const own = made.filter((one) => !takenBack.includes(one));
   for (const layer of pass.choices.keys()) {
     const ofLayer = announcementsOfLayer(pass, layer, placement, members, own);
     const { before, after, direct, asked } = ofLayer;
     for (const pair of new Set([...before, ...after, ...direct])) {
       if (!asked.has(pair)) account.releases.push(`${pair} ${name} ${layer}`);
     }
+    const doubted = doubtedPairs(announcements, layer, pass.chosenAt[layer] ?? 0);
+    const byOthers = new Set([...direct].map(expertOf));
+    const isMeant = (pair: string): boolean => !doubted.has(pair) || byOthers.has(expertOf(pair));
     for (const pair of [...before, ...direct])
-      if (asked.has(pair)) account.announcedExperts.add(`${layer} ${expertOf(pair)}`);
+      if (asked.has(pair) && isMeant(pair)) account.announcedExperts.add(`${layer} ${expertOf(pair)}`);
     const problems = [...checkHolders(ofLayer), ...checkAnnounced(pass, ofLayer, placement, members)];
     account.problems.push(...problems.map((what) => `layer ${layer}: ${what}`));
   }
   return account;
+}
+
+/** "worker expert" pairs of which main's last word before its router chose was a doubt. */
+function doubtedPairs(announcements: readonly Announcement[], layer: number, chosenAt: number): Set<string> {
+  const doubted = new Set<string>();
+  for (const { at, worker, announce } of [...announcements].sort((left, right) => left.at - right.at)) {
+    if (announce.layer !== layer || at >= chosenAt) continue;
+    for (const expert of announce.experts)
+      if (announce.doubted === true) doubted.add(`${worker} ${expert}`);
+      else doubted.delete(`${worker} ${expert}`);
+  }
+  return doubted;
 }
 
 /** True if the announcement was made ahead for the rest of a prompt, which then ran in a pass that begins with another sequence. */
