@@ -14,7 +14,7 @@ export function timeInHop(hopMs: number): number {
 
 /** The runs for one number of rows. */
 class MapsRuns {
-  private readonly latestMs: number[] = [];
+  private readonly latestMs = new Float64Array(LATEST_RUNS).fill(Infinity);
   private runs = 0;
   /** Layers since the last run. */
   private passedBy = 0;
