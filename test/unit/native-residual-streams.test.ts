@@ -128,7 +128,7 @@ describe('residual streams', () => {
     const formula = new PlainForward({
       shape: added,
       tiedEmbeddings: false,
-      dense: (role, layer) => own.tensor(role, layer),
+      dense: (role, layer) => own.dense(role, layer),
       expert: (layer, expert) => own.expert(layer, expert),
     });
     const sequence = loaded.createSequence();
