@@ -18,6 +18,7 @@ import { hasWeight, isIdlePart } from './quantized/module-tensors.js';
 import { chooseLayout, refuseForeignForms, type CheckpointTensors } from './stored-forms.js';
 import { SourceTable } from './source-table.js';
 import { refuseForeignWeights } from './weight-files.js';
+import { refuseWideNumbers } from './whole-numbers.js';
 
 /** A Hugging Face checkpoint, opened and checked. No weights have been read except the biases of experts. */
 export interface Checkpoint extends ModelSource {
@@ -69,7 +70,12 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const finder = new TensorFinder(found.tensors, config, absolute);
   // One at a time: a wrong config may require more tensors than memory could list.
   const tensors: ModelTensor[] = [];
-  for (const expected of expectedTensors(config)) tensors.push(finder.find(expected));
+  const tables: CheckpointTensor[] = [];
+  for (const expected of expectedTensors(config)) {
+    tensors.push(finder.find(expected));
+    if (expected.encoding === 'integers') tables.push(...[found.tensors.get(expected.name) ?? []].flat());
+  }
+  for (const one of tables) if (!gone.has(basename(one.path))) await refuseWideNumbers(one);
   const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);
   for (const { place, source } of tensors) table.add(place, source);
   const storedBiases = new Map<number, StoredBiases>();

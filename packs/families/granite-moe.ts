@@ -15,6 +15,7 @@ import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { STATE_SPACE_KEYS, stateSpaceNames } from '../model-config/state-space.js';
 import { DECODER_NAMES, fusedExpertNames } from '../model-config/tensor-names.js';
+import { readTaps } from '../model-config/taps.js';
 import type { LayerShape, MixerShape, StateSpaceMixer } from '../../shared/model/model-shape.js';
 
 /** Granite-MoE: factors of embeddings, residual branches, scores and logits. */
@@ -94,7 +95,7 @@ function readStateSpace(config: ConfigReader): StateSpaceMixer {
     groups,
     headDim,
     stateSize: config.sizeOr(256, 'mamba_d_state'),
-    taps: config.sizeOr(4, 'mamba_d_conv'),
+    taps: readTaps(config, 4, 'mamba_d_conv'),
     convolutionBias: config.flagOr(true, 'mamba_conv_bias'),
     normGroups: 1,
     normEpsilon: readNormEpsilon(config),

@@ -13,6 +13,7 @@ import { readLayerKinds, readLayerNumbers, readSparseBehindDense } from '../mode
 import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { alwaysNames, convolutionNames, DECODER_NAMES, expertNames, NUMBERED } from '../model-config/tensor-names.js';
+import { readTaps } from '../model-config/taps.js';
 
 /** LFM2-MoE: gated short convolutions beside attention, sigmoid router with a bias for the choice. */
 export const lfm2Moe: ModelFamily = {
@@ -26,7 +27,7 @@ export const lfm2Moe: ModelFamily = {
     config.only('conv_bias', [false], false);
     const normEpsilon = readNormEpsilon(config, 1e-5);
     const attention = readAttention(config, { queryKeyNorm: 'head', normEpsilon }, { keyValueHeads: 8 });
-    const convolution = { kind: 'convolution', taps: config.sizeOr(3, 'conv_L_cache') } as const;
+    const convolution = { kind: 'convolution', taps: readTaps(config, 3, 'conv_L_cache') } as const;
     const full = readLayerNumbers(config, 'full_attn_idxs');
     if (!config.has('layer_types', 'full_attn_idxs')) throw config.corrupt('layer_types is missing');
     const kinds = readLayerKinds(

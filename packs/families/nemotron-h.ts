@@ -5,6 +5,7 @@ import { layerOf, modelConfig, readAttention, readDecoder, withoutExperts } from
 import { MOST_LAYERS } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { STATE_SPACE_KEYS, stateSpaceNames } from '../model-config/state-space.js';
+import { readTaps } from '../model-config/taps.js';
 import type { ExpertMatrix } from '../../shared/model/tensor-source.js';
 import {
   type AttentionMixer,
@@ -78,7 +79,11 @@ function readKinds(config: ConfigReader): Kind[] {
   if (byPattern !== null && byPattern.join() !== kinds.join()) {
     throw config.corrupt('hybrid_override_pattern and layers_block_type say different layers');
   }
-  config.repeats('num_hidden_layers', kinds.length);
+  const layers = config.sizeOr(kinds.length, 'num_hidden_layers');
+  if (layers !== kinds.length) {
+    const list = byWords === null ? 'hybrid_override_pattern' : 'layers_block_type';
+    throw config.corrupt(`${list} says ${kinds.length} layers, and num_hidden_layers is ${layers}`);
+  }
   return [...kinds];
 }
 
@@ -167,7 +172,7 @@ function readStateSpace(config: ConfigReader, normEpsilon: number): StateSpaceMi
     groups,
     headDim: config.sizeOr(64, 'mamba_head_dim'),
     stateSize: config.sizeOr(128, 'ssm_state_size'),
-    taps: config.sizeOr(4, 'conv_kernel'),
+    taps: readTaps(config, 4, 'conv_kernel'),
     convolutionBias: config.flagOr(true, 'use_conv_bias'),
     normGroups: groups,
     normEpsilon,

@@ -35,7 +35,12 @@ export function readBlockIndexers(config: ConfigReader, keyValueHeads: number): 
   const both = config.beside(older);
   const heads = both.sizeOr(4, ...HEADS);
   if (heads !== keyValueHeads) {
-    throw config.unsupported(HEADS[0], heads, `the ${keyValueHeads} key-value heads of attention`);
+    const isOlder = older?.has(HEADS[1]) === true;
+    throw (isOlder ? older : config).unsupported(
+      HEADS[isOlder ? 1 : 0],
+      heads,
+      `the ${keyValueHeads} key-value heads of attention`,
+    );
   }
   const indexer = {
     headDim: both.sizeOr(128, ...DIMENSIONS),

@@ -4,6 +4,7 @@ import { readAttention, readNormEpsilon } from './decoder-config.js';
 import { readLayerKinds } from './layer-kinds.js';
 import { type AttentionMixer, deltaChannels, type DeltaMixer } from '../../shared/model/model-shape.js';
 import { convolutionNames, everyRows, zeroCentred } from './tensor-names.js';
+import { checkedTaps } from './taps.js';
 
 /** The mixers of Qwen3-Next and Qwen3.5: gated delta nets, and in some layers attention with a gated output. */
 export interface DeltaHybrid {
@@ -21,7 +22,7 @@ export function readDeltaHybrid(config: ConfigReader): DeltaHybrid {
     valueHeads: config.size('linear_num_value_heads'),
     keyDim: config.size('linear_key_head_dim'),
     valueDim: config.size('linear_value_head_dim'),
-    taps: config.size('linear_conv_kernel_dim'),
+    taps: checkedTaps(config, 'linear_conv_kernel_dim', config.size('linear_conv_kernel_dim')),
     normEpsilon: readNormEpsilon(config),
   };
   if (delta.valueHeads % delta.keyHeads !== 0) {
@@ -106,13 +107,15 @@ export function readChannelDelta(config: ConfigReader, normEpsilon: number, usua
   };
   const heads = size('num_heads', 'linear_num_heads', usualHeads);
   const headDim = size('head_dim', 'linear_head_dim', 128);
+  const [taps, otherTaps] = ['short_conv_kernel_size', 'linear_conv_kernel_dim'] as const;
+  const hasOwn = own?.has(taps) === true;
   return {
     kind: 'delta',
     keyHeads: heads,
     valueHeads: heads,
     keyDim: headDim,
     valueDim: headDim,
-    taps: size('short_conv_kernel_size', 'linear_conv_kernel_dim', 4),
+    taps: checkedTaps(hasOwn ? own : config, hasOwn ? taps : otherTaps, size(taps, otherTaps, 4)),
     normEpsilon,
     decayWidth: 'channel',
     lowRank: headDim,

@@ -5,6 +5,9 @@ import { z } from 'zod';
  * depends on the family. Sizes are in elements. native/include/odmoe/model_shape.h has the same in C++.
  */
 
+/** Most positions that a convolution along the positions takes in. */
+export const MOST_TAPS = 64;
+
 /** Largest size. A tensor of more values could not be addressed, so a larger size in a file is an error. */
 export const SIZE_LIMIT = 2 ** 31 - 1;
 const size = z.int().min(1).max(SIZE_LIMIT);
@@ -157,7 +160,7 @@ const deltaSchema = z.strictObject({
   keyDim: size,
   valueDim: size,
   /** Taps of the causal convolution. */
-  taps: size.max(64),
+  taps: size.max(MOST_TAPS),
   /** Epsilon of the gated norm. */
   normEpsilon: positiveFloat,
   /**
@@ -183,7 +186,7 @@ const deltaSchema = z.strictObject({
 });
 
 /** Gated short convolution: out(C * conv(B * x)), [B | C | x] = convolutionInput. */
-const convolutionSchema = z.strictObject({ kind: z.literal('convolution'), taps: size.max(64) });
+const convolutionSchema = z.strictObject({ kind: z.literal('convolution'), taps: size.max(MOST_TAPS) });
 
 /**
  * State space (Mamba-2), as the sequential recurrence. [x of all heads | B of all groups | C of all groups] pass one causal convolution and silu;
@@ -197,7 +200,7 @@ const stateSpaceSchema = z.strictObject({
   /** Values of the state for each dimension of a head: the size of B and C. */
   stateSize: size,
   /** Taps of the causal convolution. */
-  taps: size.max(64),
+  taps: size.max(MOST_TAPS),
   convolutionBias: z.boolean(),
   /** Equal parts of the output that are normed by themselves. */
   normGroups: size,

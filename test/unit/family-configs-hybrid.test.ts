@@ -47,7 +47,8 @@ describe('the config.json of a family with state spaces or delta nets', () => {
     refuses(key, { hybrid_override_pattern: 'EM*EMEM' }, 'MODEL_UNSUPPORTED', /moe in layer 0.*right behind a mixer/);
     refuses(key, { hybrid_override_pattern: 'MEE*EME' }, 'MODEL_UNSUPPORTED', /moe in layer 2/);
     refuses(key, { hybrid_override_pattern: 'MEX*EME' }, 'MODEL_UNSUPPORTED', /hybrid_override_pattern is "X"/);
-    refuses(key, { num_hidden_layers: 6 }, 'MODEL_UNSUPPORTED', /num_hidden_layers is 6/);
+    refuses(key, { num_hidden_layers: 6 }, 'MODEL_CORRUPT', /pattern says 7 layers, and num_hidden_layers is 6/);
+    refuses(key, { conv_kernel: 65 }, 'MODEL_UNSUPPORTED', /conv_kernel is 65, supported is at most 64/);
     const latent = shapeOf(key, { moe_latent_size: 16 });
     assert.deepEqual([latent.expertHiddenSize, shape.expertHiddenSize], [16, undefined]);
     const expert = latent.layers.findIndex(({ routed }) => routed !== null);
@@ -73,6 +74,15 @@ describe('the config.json of a family with state spaces or delta nets', () => {
     const [delta, , , latent] = layers.map(({ mixer }) => mixer);
     assert.ok(delta?.kind === 'delta' && latent?.kind === 'latent');
     assert.deepEqual([delta.keyHeads, delta.valueHeads, delta.keyDim, delta.valueDim, delta.taps], [4, 4, 12, 12, 4]);
+    const wide = {
+      linear_attn_config: { ...(configOf('kimilinear')['linear_attn_config'] as object), short_conv_kernel_size: 65 },
+    };
+    refuses(
+      'kimilinear',
+      wide,
+      'MODEL_UNSUPPORTED',
+      /linear_attn_config\.short_conv_kernel_size is 65, supported is at most 64/,
+    );
     const { decayWidth, lowRank, gateFunction, separateConvolutions, decayFloor } = delta;
     assert.deepEqual(
       [decayWidth, lowRank, gateFunction, separateConvolutions, decayFloor],

@@ -291,6 +291,7 @@ describe('config.json of each family', () => {
     const { layers } = shapeOf('lfm2moe', { layer_types: null, full_attn_idxs: [2, 4], conv_L_cache: 4 });
     assert.equal(layers.map(({ mixer }) => mixer.kind.charAt(0)).join(''), 'ccacac');
     assert.deepEqual(layers[0]?.mixer, { kind: 'convolution', taps: 4 });
+    refuses('lfm2moe', { conv_L_cache: 65 }, 'MODEL_UNSUPPORTED', /conv_L_cache is 65, supported is at most 64/);
     assert.equal(shapeOf('lfm2moe', { use_expert_bias: false }).layers[2]?.routed?.choiceBias, false);
     refuses('lfm2moe', { conv_bias: true }, 'MODEL_UNSUPPORTED', /conv_bias is true/);
   });
