@@ -111,7 +111,7 @@ async function openWorker(
   const pack = await openWorkerPack(settings, environment, log, abandoned);
   const { source, sliced } = pack;
   const supply = supplyOf(pack, settings, environment, () => sendStatus(), log);
-  const head = servedHead(pack, supply);
+  const head = servedHead(pack, supply, settings.drafting);
   if (supply instanceof ProspectFetch) opened.push(reportFetch(supply, runtime, log));
   opened.push(() => supply.close());
   opened.push(await environment.usePack(source.directory));

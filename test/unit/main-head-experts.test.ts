@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
+import { servedHead } from '../../worker-node/loader/served-head.js';
 import { headLayerOf, servableHead, withHeadLayer } from '../../engine/loading/head-layer.js';
 import { HeadExperts, type HeadRoster } from '../../main-node/decode/head-experts.js';
 import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
@@ -167,6 +168,17 @@ describe('the layer of a head that drafts', () => {
     assert.deepEqual(served.expert(headLayerOf(shape), 3), head.expert(0, 3));
     assert.deepEqual(served.expert(1, 3), source.expert(1, 3));
     assert.equal(withHeadLayer<ModelSource>(source, null), source);
+  });
+
+  it('is served by a worker whose settings do not leave it to main, as soon as all of the pack is there', () => {
+    const pack = { source, sliced: null };
+    const supply = { isPartial: true };
+    for (const headExperts of ['auto', 'workers'] as const) {
+      const served = servedHead(pack, supply, { headExperts });
+      assert.deepEqual([served?.layer, served?.isHere], [headLayerOf(shape), false]);
+    }
+    assert.equal(servedHead(pack, { isPartial: false }, { headExperts: 'auto' })?.isHere, true);
+    assert.equal(servedHead(pack, supply, { headExperts: 'main' }), null);
   });
 
   it('is not served where there is no head, or one with experts of another form', () => {

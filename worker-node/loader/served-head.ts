@@ -1,7 +1,7 @@
 import { headLayerOf, servableHead, withHeadLayer } from '../../engine/loading/head-layer.js';
 import type { RuledSlices } from '../../engine/loading/open-for-quality.js';
-import type { Pack } from '../../packs/format/open-pack.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { DraftHeadSource, ModelSource } from '../../shared/model/tensor-source.js';
 import type { ExpertSupply } from './expert-loader.js';
 
@@ -13,12 +13,16 @@ export interface ServedHead {
   readonly isHere: boolean;
 }
 
-/** Null: the pack has no head that the slots could hold, or the experts are sliced. */
+/**
+ * Null: the settings leave the head's experts to main, so that slots and caches need not count them; the pack has no head that the slots could hold; or
+ * the experts are sliced.
+ */
 export function servedHead(
-  { source: pack, sliced }: { source: Pack; sliced: RuledSlices | null },
+  { source: pack, sliced }: { source: ModelSource; sliced: RuledSlices | null },
   supply: { readonly isPartial: boolean },
+  { headExperts }: Pick<NodeSettings['drafting'], 'headExperts'>,
 ): ServedHead | null {
-  const source = sliced === null ? servableHead(pack) : null;
+  const source = sliced === null && headExperts !== 'main' ? servableHead(pack) : null;
   if (source === null) return null;
   return {
     source,
