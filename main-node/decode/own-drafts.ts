@@ -8,7 +8,7 @@ import {
 } from '../drafting/choose-drafts.js';
 import type { DrafterRows } from '../batching/batch-member.js';
 import type { DraftTrial } from '../drafting/draft-trial.js';
-import { passesUntilRetry } from '../drafting/making-costs.js';
+import { LEAST_UNTIL_RETRY, passesUntilRetry } from '../drafting/making-costs.js';
 import type { DraftEffort, DraftSource } from './draft-source.js';
 
 export interface OwnDraftsOptions {
@@ -128,14 +128,17 @@ export class OwnDrafts {
     const expected = effort.expected(most);
     const { draftMs } = effort;
     let count = expected.length;
+    // A set number of rows is wanted at any cost.
+    let untilRetry = LEAST_UNTIL_RETRY;
     if (this.options.rows === 'auto' && line !== null) {
       const fastest = fastestDrafts(expected, line, others, draftMs);
       const chances = best.map(({ chance }) => chance);
       if (fastest.count > 0 && fastest.rate <= fastestDrafts(chances, line, others, 0).rate) return 0;
       ({ count } = fastest);
+      untilRetry = passesUntilRetry(draftMs, line.passMs);
     }
     const unasked = count > 0 ? 0 : (this.unasked.get(source) ?? 0) + 1;
-    const asksAgain = count === 0 && unasked >= passesUntilRetry(draftMs, line?.passMs ?? Infinity);
+    const asksAgain = count === 0 && unasked >= untilRetry;
     this.unasked.set(source, asksAgain ? 0 : unasked);
     return asksAgain ? 1 : count;
   }
