@@ -59,7 +59,10 @@ describe('the config.json of MiniMax-M3', () => {
     refusesSparse({ sparse_score_type: 'softmax' }, /sparse_score_type is "softmax"/);
     refusesSparse({ sparse_disable_index_value: [0, 1, 0, 0, 1] }, /1 for layer 2, which has an indexer/);
     refusesSparse({ use_sparse_attention: false }, /use_sparse_attention is false/);
-    refusesSparse({ sparse_num_index_heads: 4 }, /sparse_attention_config\.sparse_num_index_heads is 4, supported is the 2 key-value heads/);
+    refusesSparse(
+      { sparse_num_index_heads: 4 },
+      /sparse_attention_config\.sparse_num_index_heads is 4, supported is the 2 key-value heads/,
+    );
     refuses(
       'minimaxm3',
       changedSparse({ sparse_local_block: 5 }),
