@@ -1,7 +1,7 @@
 import { relative } from 'node:path';
 import type { Checkpoint } from './checkpoint/checkpoint.js';
 import type { OdmoeError } from '../shared/base/errors/odmoe-error.js';
-import { densePlaces } from '../shared/model/dense-roles.js';
+import { densePlaces, type DenseRole } from '../shared/model/dense-roles.js';
 import { expertMatrixValues, expertRowSize, type ModelShape } from '../shared/model/model-shape.js';
 import { formatShares, type FormatShare } from '../shared/model/format-shares.js';
 import { allExperts, storedBytes } from '../shared/model/part-sizes.js';
@@ -10,6 +10,7 @@ import {
   EXPERT_MATRICES,
   type ShippedFormat,
   type SlicedSplit,
+  type TensorSource,
 } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
@@ -143,7 +144,8 @@ export function describeModel(
 ): ModelDescription {
   const { shape } = source;
   const bytesPerLayer = Array.from({ length: shape.expertLayers }, (_, layer) => layerBytes(source, layer));
-  const dense = [...densePlaces(shape, source.tiedEmbeddings)].map(({ role, layer }) => source.dense(role, layer));
+  const places = [...densePlaces(shape, source.tiedEmbeddings)];
+  const dense = places.map(({ role, layer }) => source.dense(role, layer));
   const denseParameters = dense.map((tensor) => tensor.rows * tensor.columns).reduce(add, 0);
   const expertParameters = expertParameterCount(shape);
   const files = filesOf(source);
@@ -160,7 +162,7 @@ export function describeModel(
     eosTokenIds: source.eosTokenIds,
     parameters: denseParameters + shape.expertLayers * shape.experts * expertParameters,
     parametersPerToken: denseParameters + shape.expertLayers * shape.expertsPerToken * expertParameters,
-    denseBytes: dense.map(storedBytes).reduce(add, 0),
+    denseBytes: places.map(({ role, layer }) => denseBytes(role, source.dense(role, layer))).reduce(add, 0),
     expertBytes: bytesPerLayer.reduce(add, 0),
     bytesPerLayer,
     layerKinds: layerKinds(shape),
@@ -173,8 +175,13 @@ export function describeModel(
   };
 }
 
+/** A table of experts by token may be stored as numbers of 64 bits, of which the low words are read: no other tensor has the high ones. */
+function denseBytes(role: DenseRole, tensor: TensorSource): number {
+  return storedBytes(role === 'tokenExperts' ? { ...tensor, view: null } : tensor);
+}
+
 function draftHeadBytes(head: DraftHeadSource): number {
-  const dense = ownDensePlaces(head).map(({ role, layer }) => storedBytes(head.dense(role, layer)));
+  const dense = ownDensePlaces(head).map(({ role, layer }) => denseBytes(role, head.dense(role, layer)));
   const experts = Array.from({ length: head.shape.experts }, (_, expert) => {
     const matrices = head.expert(0, expert);
     return EXPERT_MATRICES.map((part) => storedBytes(matrices[part])).reduce(add, 0);
