@@ -150,7 +150,8 @@ export interface Model extends ModelHandle {
 export interface Sequence {
   /**
    * The cache rows of some positions in a layer (counted among all layers): rows x cacheRowFloats FP32, little-endian. Attention: keys of
-   * all heads, then values, then the key of a block indexer; latent attention: [latent | rotated key | key of an indexer]; attention to pools: [rotated
+   * all heads, then values, then the key of a block indexer; latent attention: [latent | rotated key | key of an indexer, and its gates
+   * where it chooses pools, whose key then stands in the place of the key of its last position]; attention to pools: [rotated
    * key | values | gates | values and gates of an indexer], an entry in the place of the own values of its pool's last position; recurrences: the input of the
    * convolution, and for a delta net also b and a of every value head (or, where each channel has a decay, b and the factors of the state), for a state space
    * the step of every head. Positions must have been written, and not lie before oldestPosition where the layer is recurrent.

@@ -95,8 +95,10 @@ function widestHead(mixer: MixerShape): number {
 /** A row's part of an indexer, and the keys at the positions that it chooses: none where the whole context is attended to. */
 function indexRow({ indexer, latentSize, ropeSize }: LatentMixer, maxPositions: number): number {
   if (indexer === undefined) return 0;
-  const chosen = indexer.positions < maxPositions ? indexer.positions : 0;
-  return (indexer.heads + 1) * (indexer.headDim + 1) + chosen * (latentSize + ropeSize);
+  const { heads, headDim, positions, poolPositions } = indexer;
+  const chosen = positions < maxPositions ? positions + (poolPositions ?? 1) - 1 : 0;
+  const ofPools = poolPositions === undefined ? 0 : 3 * headDim;
+  return (heads + 1) * (headDim + 1) + ofPools + chosen * (latentSize + ropeSize);
 }
 
 /** A row's part of a block indexer, and the keys and values at the positions of the chosen blocks. */

@@ -73,7 +73,9 @@ function describeBlocks({ blockIndexer }: AttentionMixer): string {
 function describeIndexer({ indexer, sharesIndexer }: LatentMixer): string {
   if (sharesIndexer === true) return ', at the positions of the last indexer';
   if (indexer === undefined) return '';
-  return `, at ${indexer.positions} positions by an indexer of ${indexer.heads} heads of ${indexer.headDim}`;
+  const { positions, poolPositions } = indexer;
+  const seen = poolPositions === undefined ? '' : ` in pools of ${poolPositions}`;
+  return `, at ${positions} positions${seen} by an indexer of ${indexer.heads} heads of ${indexer.headDim}`;
 }
 
 function describePools({ pools }: PooledMixer): string {

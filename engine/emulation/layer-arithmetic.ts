@@ -135,11 +135,13 @@ function contextWork(mixer: MixerShape, hiddenSize: number, chosen: number): Con
   if (mixer.kind === 'pooled') return pooledWork(mixer, rowBytes);
   if (mixer.kind !== 'latent') return [];
   const { indexer } = mixer;
-  const indexBytes = (indexer?.headDim ?? 0) * FLOAT_BYTES;
+  // Of pools a row reads one key for each, so that a position has a part of it. The gates of positions are read once, for their key.
+  const pool = indexer?.poolPositions ?? 1;
+  const indexBytes = ((indexer?.headDim ?? 0) * FLOAT_BYTES) / pool;
   // The scores use the latent and the rotated part; the sum uses the latent.
   const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (2 * mixer.latentSize + mixer.ropeSize);
   const attention = { positionBytes: rowBytes - indexBytes, rowPositionFlop, window: chosen };
   if (indexer === undefined) return [attention];
-  const scores = { positionBytes: indexBytes, rowPositionFlop: PRODUCT_FLOP * indexer.heads * indexer.headDim };
-  return [{ ...scores, window: 0 }, attention];
+  const scoreFlop = (PRODUCT_FLOP * indexer.heads * indexer.headDim) / pool;
+  return [{ positionBytes: indexBytes, rowPositionFlop: scoreFlop, window: 0 }, attention];
 }

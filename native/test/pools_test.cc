@@ -133,6 +133,52 @@ void sees(const std::string& set, int threads) {
   }
 }
 
+// The keys of whole pools in order, then those of the row's unfinished pool. There are no entries.
+void sees_whole_pools(const std::string& set, int threads) {
+  auto backend = open_backend(set, threads);
+  const int size = 20;
+  const Planes planes(*backend, 1, size, 700, 84);
+  for (const int positions : {1, 4, 7, 300}) {
+    for (const int entries : {2, 700}) {
+      SeenWork work;
+      std::vector<AttentionRow> rows;
+      for (const int position : {0, 3, 11, 40, 255, 256, 699}) rows.push_back({{planes.blocks(), nullptr}, position});
+      work.host_rows = rows.data();
+      work.n = static_cast<int>(rows.size());
+      work.size = size;
+      work.positions = positions;
+      work.entries = entries;
+      work.whole_pools = true;
+      work.out_stride = gathered_floats(seen_room(work, work.furthest()), size);
+      const DeviceFloats out(*backend, static_cast<size_t>(work.n * work.out_stride));
+      // Of n pools the second and the last are chosen.
+      std::vector<int32_t> chosen;
+      for (const AttentionRow& row : rows) chosen.insert(chosen.end(), {1, (row.position + 1) / positions - 1});
+      std::vector<float> bits(chosen.size());
+      std::memcpy(bits.data(), chosen.data(), chosen.size() * sizeof(int32_t));
+      const DeviceFloats device_chosen(*backend, bits);
+      work.out = out.data();
+      if (entries == 2) work.chosen = reinterpret_cast<const int32_t*>(device_chosen.data());
+      backend->gather_seen(work);
+      const auto got = out.read();
+      for (int i = 0; i < work.n; ++i) {
+        const int position = rows[static_cast<size_t>(i)].position;
+        const int complete = (position + 1) / positions;
+        std::vector<float> expected;
+        for (int p = 0; p <= position; ++p) {
+          const int pool = p / positions;
+          const bool seen = complete <= entries || pool == 1 || pool >= complete - 1;
+          if (seen) expected.insert(expected.end(), planes.vector(p, 0), planes.vector(p, 0) + size);
+        }
+        check(static_cast<int64_t>(expected.size()) == most_seen(work, position) * size, "a row sees another number of keys");
+        check(most_seen(work, position) <= seen_room(work, work.furthest()), "a row sees more keys than there is room for");
+        check_same(&got[static_cast<size_t>(i * work.out_stride)], expected.data(), expected.size(),
+                   "what row " + std::to_string(i) + " sees of whole pools of " + std::to_string(positions));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void add_pools_cases(std::vector<Case>& cases) {
@@ -141,6 +187,7 @@ void add_pools_cases(std::vector<Case>& cases) {
       const std::string with = std::to_string(threads) + " threads";
       cases.push_back({"pools " + set + ": entries equal the one arithmetic, " + with, [=] { makes_entries(set, threads); }});
       cases.push_back({"pools " + set + ": rows see entries and windows, " + with, [=] { sees(set, threads); }});
+      cases.push_back({"pools " + set + ": rows see whole pools, " + with, [=] { sees_whole_pools(set, threads); }});
     }
   }
 }

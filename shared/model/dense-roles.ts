@@ -163,7 +163,9 @@ export function* densePlaces(shape: ModelShape, tiedEmbeddings: boolean): Genera
   for (const [layer, layerShape] of shape.layers.entries()) {
     for (const role of layerRoles(layerShape, shape)) yield { role, layer };
   }
-  if (shape.streams !== undefined) for (const role of FINAL_STREAM_ROLES) yield { role, layer: 0 };
+  if (shape.streams !== undefined && shape.streams.ending === undefined) {
+    for (const role of FINAL_STREAM_ROLES) yield { role, layer: 0 };
+  }
   yield { role: 'finalNorm', layer: 0 };
   if (shape.norm === 'layer') yield { role: 'finalNormBias', layer: 0 };
   if (!tiedEmbeddings) yield { role: 'lmHead', layer: 0 };
@@ -212,6 +214,7 @@ function* mixerRoles(mixer: MixerShape): Generator<DenseRole> {
       if (mixer.outputGate === true) yield 'outputGate';
       if (mixer.indexer === undefined) return;
       yield* ['indexQuery', 'indexKey', 'indexKeyNorm', 'indexKeyNormBias', 'indexWeights'] as const;
+      if (mixer.indexer.poolPositions !== undefined) yield* ['indexPoolGate', 'indexPoolGateBias'] as const;
       return;
     case 'delta':
       yield* deltaRoles(mixer);
@@ -407,6 +410,8 @@ function latentDimensions(mixer: LatentMixer, hidden: number): Sizes {
     indexKeyNorm: [1, index.dim],
     indexKeyNormBias: [1, index.dim],
     indexWeights: [index.heads, hidden],
+    indexPoolGate: [index.dim, hidden],
+    indexPoolGateBias: [indexer?.poolPositions ?? 0, index.dim],
     mixerOutput: [hidden, heads * valueSize],
   };
 }

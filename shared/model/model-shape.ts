@@ -111,6 +111,10 @@ const attentionSchema = z.strictObject({
 /**
  * DeepSeek-V3.2's lightning indexer: a row sees only the `positions` best positions up to its own, by the sum over heads of weight * max(0, query .
  * key). Queries are made of the normed low-rank ones; a key, which the cache holds, passes a LayerNorm. Both are rotated.
+ *
+ * With pools (GLM-5-Next), positions stand in pools of `poolPositions`, of which a row sees the best complete ones, `positions` positions in all, and
+ * the positions of its own pool where that is not complete. The key of a pool is, per channel, a softmax over its positions by indexPoolGate x +
+ * indexPoolGateBias (a row of it for each place in a pool), of the positions' keys.
  */
 const indexerSchema = z.strictObject({
   heads: size,
@@ -118,7 +122,10 @@ const indexerSchema = z.strictObject({
   /** A row with no more positions than this sees all. */
   positions: size,
   normEpsilon: positiveFloat,
-  rotary: rotarySchema,
+  /** null: not rotated. */
+  rotary: rotarySchema.nullable(),
+  /** Positions of a pool; `positions` is a multiple. Absent: positions are chosen by themselves. */
+  poolPositions: size.optional(),
 });
 
 /**
@@ -132,7 +139,7 @@ const latentSchema = z.strictObject({
   queryRank: count,
   latentSize: size,
   nopeSize: size,
-  ropeSize: size,
+  ropeSize: count,
   valueSize: size,
   /** Epsilon of the latents' norms. */
   normEpsilon: positiveFloat,
@@ -338,18 +345,22 @@ const ropeSchema = z.strictObject({
  * added: nothing is mixed (HY4). f has count + count values, post_k = magnitude sigmoid(f_(count + k) scale_1 + base) + epsilon, and h_k becomes h_k +
  * post_k output. All else is as above.
  */
+/** Behind the last layer, h is the mean of all h_i, and the model has no tensors for it. Absent: as above. */
+const streamsEnding = z.literal('mean').optional();
 const streamsSchema = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('mixed'),
     count: size.min(2).max(MOST_STREAMS),
     epsilon: positiveFloat,
     rounds: size.max(1000),
+    ending: streamsEnding,
   }),
   z.strictObject({
     kind: z.literal('added'),
     count: size.min(2).max(MOST_STREAMS),
     epsilon: positiveFloat,
     magnitude: positiveFloat,
+    ending: streamsEnding,
   }),
 ]);
 
@@ -469,7 +480,7 @@ export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
     case 'attention':
       return mixer.keyValueHeads * (mixer.headDim + valueHeadDim(mixer)) + (mixer.blockIndexer?.headDim ?? 0);
     case 'latent':
-      return mixer.latentSize + mixer.ropeSize + (mixer.indexer?.headDim ?? 0);
+      return mixer.latentSize + mixer.ropeSize + indexRowFloats(mixer);
     case 'delta':
       return deltaChannels(mixer) + mixer.valueHeads + deltaDecays(mixer);
     case 'convolution':
@@ -479,6 +490,12 @@ export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
     case 'pooled':
       return mixer.headDim + pooledParts(mixer) * 2 * (mixer.headDim + (mixer.pools?.indexer?.headDim ?? 0));
   }
+}
+
+/** An indexer's part of a cache row: the key, and with pools the gates. */
+export function indexRowFloats({ indexer }: LatentMixer): number {
+  if (indexer === undefined) return 0;
+  return indexer.headDim * (indexer.poolPositions === undefined ? 1 : 2);
 }
 
 /** Parts of the values of a pool's position, and of its gates. */

@@ -117,6 +117,10 @@ function pooledProblem({ heads, headDim, outputGroups, rotary, pools }: PooledMi
 function indexerProblem({ indexer, queryRank }: LatentMixer, shape: ModelShape): string | null {
   if (indexer === undefined) return null;
   if (queryRank === 0) return 'its indexer needs low-rank queries, and it has none';
+  const { positions, poolPositions = 1 } = indexer;
+  if (positions % poolPositions !== 0) {
+    return `${positions} chosen positions are not a multiple of pools of ${poolPositions}`;
+  }
   return rotaryProblem(indexer.rotary, indexer.headDim, shape);
 }
 

@@ -112,13 +112,21 @@ const attention: fc.Arbitrary<MixerShape> = fc.oneof(
     .map(([mixer, own]) => ({ ...mixer, window: 0, sinks: false, blockIndexer: own })),
 );
 
-const indexer: fc.Arbitrary<IndexerShape> = fc.record({
-  heads: small,
-  headDim: fc.constantFrom(4, 6, 13, 32, 40),
-  positions: fc.constantFrom(1, 5, 16, 40, 70, 400),
-  normEpsilon: epsilon,
-  rotary: rotary.map((one) => ({ ...one, offset: 0 })),
-});
+const indexer: fc.Arbitrary<IndexerShape> = fc
+  .record({
+    heads: small,
+    headDim: fc.constantFrom(4, 6, 13, 32, 40),
+    positions: fc.constantFrom(1, 5, 16, 40, 70, 400),
+    normEpsilon: epsilon,
+    rotary: fc.option(
+      rotary.map((one) => ({ ...one, offset: 0 })),
+      { nil: null },
+    ),
+    pool: fc.constantFrom(undefined, 1, 2, 5, 16),
+  })
+  .map(({ pool, ...own }) =>
+    pool === undefined || own.positions % pool !== 0 ? own : { ...own, poolPositions: pool },
+  );
 
 const latent: fc.Arbitrary<MixerShape> = fc
   .record({
@@ -127,7 +135,7 @@ const latent: fc.Arbitrary<MixerShape> = fc
     queryRank: fc.nat(9),
     latentSize: small,
     nopeSize: small,
-    ropeSize: small,
+    ropeSize: fc.nat(13),
     valueSize: small,
     normEpsilon: epsilon,
     scoreScale: fc.constant(0.25),
@@ -257,9 +265,10 @@ const layer = (experts: number): fc.Arbitrary<LayerShape> =>
   });
 
 const count = fc.integer({ min: 2, max: 8 });
+const ending = fc.constantFrom(undefined, 'mean' as const);
 const streams: fc.Arbitrary<StreamsShape> = fc.oneof(
-  fc.record({ kind: fc.constant<'mixed'>('mixed'), count, epsilon, rounds: fc.integer({ min: 1, max: 5 }) }),
-  fc.record({ kind: fc.constant<'added'>('added'), count, epsilon, magnitude: fc.constantFrom(0.5, 2) }),
+  fc.record({ kind: fc.constant<'mixed'>('mixed'), count, epsilon, rounds: fc.integer({ min: 1, max: 5 }), ending }),
+  fc.record({ kind: fc.constant<'added'>('added'), count, epsilon, magnitude: fc.constantFrom(0.5, 2), ending }),
 );
 
 /** Whatever the schema and shapeProblem let through, in small. */

@@ -177,28 +177,55 @@ export interface LastChoice {
   positions: number[][];
 }
 
-/** All positions up to each row's own or, with an indexer, the best of them; the lower one among equals. */
+/** Keys of an indexer's complete pools of `size` positions: the mean of the positions' keys, weighed by a softmax for each channel. */
+function poolKeys(keys: readonly Vector[], size: number, xs: readonly Vector[], weights: Weights): Vector[] {
+  const gates = xs.map((x) => multiply(weights('indexPoolGate'), x));
+  const { columns, data } = weights('indexPoolGateBias');
+  return Array.from({ length: Math.floor(keys.length / size) }, (_, pool) =>
+    Float64Array.from({ length: columns }, (_unused, channel) => {
+      const places = Array.from({ length: size }, (_one, place) => place);
+      const logits = places.map(
+        (place) => at(gates[pool * size + place] ?? [], channel) + at(data, place * columns + channel),
+      );
+      const shares = logits.map((logit) => Math.exp(logit - Math.max(...logits)));
+      const total = shares.reduce((sum, share) => sum + share, 0);
+      return places.reduce(
+        (sum, place) => sum + (at(shares, place) / total) * at(keys[pool * size + place] ?? [], channel),
+        0,
+      );
+    }),
+  );
+}
+
+/** All positions up to each row's own or, with an indexer, the best of them or of their pools; the lower one among equals. */
 function seenPositions(mixer: LatentMixer, xs: readonly Vector[], weights: Weights, shape: ModelShape): number[][] {
   const all = xs.map((_, position) => [...xs.keys()].slice(0, position + 1));
   const { indexer } = mixer;
   if (indexer === undefined) return all;
-  const keys = xs.map((x, position) => {
+  const ofPositions = xs.map((x, position) => {
     const plain = multiply(weights('indexKey'), x);
     return rotate(layerNorm(plain, indexer.normEpsilon, weights), position, indexer.rotary, shape);
   });
+  const size = indexer.poolPositions ?? 1;
+  const keys = indexer.poolPositions === undefined ? ofPositions : poolKeys(ofPositions, size, xs, weights);
   return xs.map((x, position) => {
+    const complete = Math.floor((position + 1) / size);
     const low = rmsNorm(multiply(weights('queryLow'), x), mixer.normEpsilon, weights('queryLowNorm').data);
     const queries = heads(multiply(weights('indexQuery'), low), indexer.heads);
     const turned = queries.map((query) => rotate(query, position, indexer.rotary, shape));
     const shares = multiply(weights('indexWeights'), x);
-    const scores = keys.slice(0, position + 1).map((key) =>
+    const scores = keys.slice(0, complete).map((key) =>
       turned.reduce((sum, query, head) => {
         const dot = query.reduce((total, value, index) => total + value * at(key, index), 0);
         return sum + (at(shares, head) * Math.max(0, dot)) / Math.sqrt(indexer.headDim * indexer.heads);
       }, 0),
     );
     const best = [...scores.keys()].sort((a, b) => at(scores, b) - at(scores, a) || a - b);
-    return best.slice(0, indexer.positions).sort((a, b) => a - b);
+    const chosen = new Set(best.slice(0, indexer.positions / size));
+    return [...xs.keys()].slice(0, position + 1).filter((one) => {
+      const pool = Math.floor(one / size);
+      return pool >= complete || chosen.has(pool);
+    });
   });
 }
 

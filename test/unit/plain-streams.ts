@@ -44,6 +44,12 @@ export function endRows(rows: Rows, shape: ModelShape, weights: Weights): Vector
   const [row] = rows;
   if (row === undefined) throw new Error('a residual has a row');
   if (shape.streams === undefined) return row;
+  if (shape.streams.ending === 'mean') {
+    return weightedSum(
+      rows,
+      rows.map(() => 1 / rows.length),
+    );
+  }
   const values = mapped(rows, 'finalStreamMap', shape, weights);
   const scale = at(weights('finalStreamScale').data, 0);
   const base = weights('finalStreamBase').data;

@@ -96,6 +96,9 @@ const BLOCKS: BlockIndexerShape = {
   rotary: { rope: 1, pairing: 'halves', offset: 1 },
 };
 const INDEXED: LatentMixer = { ...latent(11), indexer: INDEXER };
+/** GLM-5-Next's. */
+const UNROTATED: LatentMixer = { ...latent(11), ropeSize: 0, rotary: null };
+const POOLED_INDEXER: IndexerShape = { ...INDEXER, positions: 12, rotary: null, poolPositions: 4 };
 const DELTA: DeltaMixer = {
   kind: 'delta',
   keyHeads: 2,
@@ -266,6 +269,16 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     { ...LAYER, mixer: { ...latent(0), sharesIndexer: true } },
     dense({ ...INDEXED, indexer: { ...INDEXER, heads: 20, headDim: 33, positions: 300 } }),
   ]),
+  'latent attention to the pools that indexers choose, and streams that end in their mean': model(
+    [
+      dense({ ...UNROTATED, indexer: POOLED_INDEXER }),
+      { ...LAYER, mixer: { ...UNROTATED, sharesIndexer: true }, always: always({}, false) },
+      dense({ ...CHANNEL_DELTA, decayFloor: -5 }),
+      { ...LAYER, mixer: { ...INDEXED, indexer: { ...INDEXER, positions: 9, poolPositions: 1 } } },
+      dense({ ...latent(11), indexer: { ...INDEXER, headDim: 33, positions: 296, poolPositions: 37 } }),
+    ],
+    { streams: { kind: 'mixed', count: 3, epsilon: f(1e-6), rounds: 3, ending: 'mean' } },
+  ),
   'attention to the blocks that indexers choose': model([
     {
       ...LAYER,

@@ -169,7 +169,8 @@ constexpr int64_t pooled_positions(const PoolWork& work, int64_t last) {
 
 // Copies what rows of attention to pools see: entries of complete pools in rising order, then the keys of the last `window` positions. A row
 // with more than `entries` complete pools sees the chosen ones. key_blocks have a key of `size` floats for each position, value_blocks
-// an entry at the last position of each pool.
+// an entry at the last position of each pool. With whole pools it copies the keys of all their positions in place of an entry, and then those of
+// the row's own pool where that is not complete.
 struct SeenWork {
   float* out = nullptr;  // row i begins at i * out_stride
   int64_t out_stride = 0;
@@ -180,6 +181,7 @@ struct SeenWork {
   int positions = 0;  // of a pool
   int entries = 0;
   int window = 0;
+  bool whole_pools = false;  // there are no entries and no window
 
   int64_t furthest() const {
     int64_t position = -1;
@@ -193,11 +195,18 @@ constexpr int64_t seen_entries(const SeenWork& work, int64_t position) {
   return complete < work.entries ? complete : work.entries;
 }
 constexpr int64_t seen_window(const SeenWork& work, int64_t position) {
+  if (work.whole_pools) return (position + 1) % work.positions;
   return position + 1 < work.window ? position + 1 : work.window;
 }
 // Vectors that a row at this position sees.
 constexpr int64_t most_seen(const SeenWork& work, int64_t position) {
-  return seen_entries(work, position) + seen_window(work, position);
+  return seen_entries(work, position) * (work.whole_pools ? work.positions : 1) + seen_window(work, position);
+}
+// Vectors that no row up to this position sees more than. The positions of unfinished pools come and go.
+constexpr int64_t seen_room(const SeenWork& work, int64_t position) {
+  if (!work.whole_pools) return most_seen(work, position);
+  const int64_t most = (int64_t{work.entries} + 1) * work.positions - 1;
+  return position + 1 < most ? position + 1 : most;
 }
 
 // Floats that the keys of `count` chosen positions take: they lie in whole blocks of kAttentionChunk positions.

@@ -64,7 +64,13 @@ struct IndexerShape {
   int head_dim = 0;
   int positions = 0;
   float norm_epsilon = 0;
-  RotaryShape rotary;
+  std::optional<RotaryShape> rotary;
+  int pool_positions = 0;  // positions of a pool; 0: positions are chosen by themselves
+
+  // Vectors of a position in the cache: the key, and with pools the gates.
+  int vectors() const { return pool_positions > 0 ? 2 : 1; }
+  // Positions or pools that are chosen.
+  int choices() const { return pool_positions > 0 ? positions / pool_positions : positions; }
 };
 
 struct LatentMixer {
@@ -85,7 +91,6 @@ struct LatentMixer {
   int key_size() const { return latent_size + rope_size; }
   int64_t output_size() const { return int64_t{heads} * value_size; }
   int64_t gate_size() const { return output_gate ? output_size() : 0; }
-  int index_key_size() const { return indexer ? indexer->head_dim : 0; }
 };
 
 struct DeltaMixer {
@@ -215,6 +220,7 @@ struct StreamsShape {
   bool mixes = true;
   int rounds = 0;       // of mixed streams
   float magnitude = 2;  // of streams that are not mixed
+  bool ends_in_mean = false;  // there are no weights for the sum behind the last layer
 
   int values() const { return mixes ? (2 + count) * count : 2 * count; }
   int scales() const { return mixes ? 3 : 2; }

@@ -110,7 +110,8 @@ IndexerShape to_indexer_shape(const Napi::Object& object) {
   indexer.head_dim = members.count("headDim");
   indexer.positions = members.count("positions");
   indexer.norm_epsilon = members.real("normEpsilon");
-  indexer.rotary = to_rotary_shape(members.object("rotary"));
+  if (!members.is_null("rotary")) indexer.rotary = to_rotary_shape(members.object("rotary"));
+  if (members.has("poolPositions")) indexer.pool_positions = members.count("poolPositions");
   return indexer;
 }
 
@@ -284,6 +285,7 @@ StreamsShape to_streams_shape(const Napi::Object& object) {
   } else {
     streams.magnitude = members.real("magnitude");
   }
+  streams.ends_in_mean = members.has("ending");
   return streams;
 }
 

@@ -167,6 +167,7 @@ void rotate_latent(PassState& pass, const LatentMixer& mixer, float* queries, co
     // Every head of a row takes the same factors.
     pass.backend().multiply_elements(heads, heads, {pass.query_factors.floats(), pass.query_floats, 0, n, mixer.heads, size});
   }
+  if (mixer.rope_size == 0) return;
   pass.backend().copy_vectors({rows.queries + mixer.latent_size, rows.stride, mixer.key_size(), n, mixer.heads, mixer.rope_size},
                               {queries + mixer.nope_size, mixer.heads * query_head, query_head, n, mixer.heads, mixer.rope_size});
 }

@@ -12,33 +12,144 @@ struct IndexRows {
   float* queries;
   float* keys;
   float* weights;
+  float* vectors;  // as the cache has them: the key, and with pools the gates; without pools this is `keys`
 };
+
+AttentionShape vectors_alone(int count, int size) {
+  AttentionShape shape;
+  shape.heads = count;
+  shape.kv_heads = count;
+  shape.head_dim = size;
+  shape.values_in_keys = true;
+  return shape;
+}
+
+void rotate(PassState& pass, const IndexerShape& indexer, const IndexRows& rows) {
+  const RopeAngles angles = pass.angles(indexer.rotary->rope);
+  const int64_t dim = indexer.head_dim;
+  const auto turn = [&](float* first, int heads) {
+    const Vectors vectors{first + indexer.rotary->offset, heads * dim, dim, pass.count(), heads, 2 * angles.pairs};
+    pass.backend().rotate({vectors, angles.cos, angles.sin, indexer.rotary->pairing});
+  };
+  turn(rows.queries, indexer.heads);
+  turn(rows.keys, 1);
+}
 
 void project(PassState& pass, const LatentMixer& mixer, const DenseWeights& weights, const float* low, const IndexRows& rows) {
   const IndexerShape& indexer = *mixer.indexer;
   const int n = pass.count();
   const int64_t query_size = int64_t{indexer.heads} * indexer.head_dim;
   const float* const in = pass.normed.floats();
-  const Product products[] = {
+  std::vector<Product> products = {
       {rows.queries, query_size, &weights.matrix(DenseRole::index_query), low, mixer.query_rank, n},
       {rows.keys, indexer.head_dim, &weights.matrix(DenseRole::index_key), in, pass.hidden(), n},
       {rows.weights, indexer.heads, &weights.matrix(DenseRole::index_weights), in, pass.hidden(), n},
   };
+  const int64_t stride = int64_t{indexer.vectors()} * indexer.head_dim;
+  if (indexer.pool_positions > 0) {
+    products.push_back(
+        {rows.vectors + indexer.head_dim, stride, &weights.matrix(DenseRole::index_pool_gate), in, pass.hidden(), n});
+  }
   Backend& backend = pass.backend();
-  backend.multiply(products, 3);
+  backend.multiply(products.data(), static_cast<int>(products.size()));
   backend.layer_norm(rows.keys, rows.keys, weights.vector(DenseRole::index_key_norm),
                      weights.vector(DenseRole::index_key_norm_bias), n, indexer.head_dim, indexer.norm_epsilon);
-  const RopeAngles angles = pass.angles(indexer.rotary.rope);
-  const auto rotate = [&](float* first, int heads) {
-    const int64_t dim = indexer.head_dim;
-    backend.rotate({{first + indexer.rotary.offset, heads * dim, dim, n, heads, 2 * angles.pairs},
-                    angles.cos,
-                    angles.sin,
-                    indexer.rotary.pairing});
-  };
-  rotate(rows.queries, indexer.heads);
-  rotate(rows.keys, 1);
+  if (indexer.rotary) rotate(pass, indexer, rows);
+  if (rows.vectors == rows.keys) return;
+  const Vectors keys{rows.keys, indexer.head_dim, 0, n, 1, indexer.head_dim};
+  backend.copy_vectors({rows.vectors, stride, 0, n, 1, indexer.head_dim}, keys);
 }
+
+// Rows of the cache of an indexer: its vectors are the keys.
+std::vector<AttentionRow> index_rows(const PassState& pass) {
+  std::vector<AttentionRow> rows = pass.attention_rows;
+  for (AttentionRow& row : rows) row.cache = {row.cache.value_blocks, nullptr};
+  return rows;
+}
+
+int64_t complete_pools(const IndexerShape& indexer, int position) { return (int64_t{position} + 1) / indexer.pool_positions; }
+
+// Makes the keys of the pools that rows end, and stores them in the place of the keys of their last positions. entries: scratch for one of each row.
+void add_pool_keys(PassState& pass, const IndexerShape& indexer, const float* gate_biases, float* entries) {
+  std::vector<AttentionRow> ending = index_rows(pass);
+  std::erase_if(ending, [&](const AttentionRow& row) { return (row.position + 1) % indexer.pool_positions != 0; });
+  const auto n = static_cast<int>(ending.size());
+  if (n == 0) return;
+  Backend& backend = pass.backend();
+  backend.pool({entries, ending.data(), gate_biases, n, indexer.head_dim, indexer.pool_positions, false});
+  backend.store_key_values(ending.data(), entries, nullptr, indexer.head_dim, n, vectors_alone(1, indexer.head_dim));
+}
+
+// The keys of a sequence's pools up to a position of the pass, as a cache of their own.
+std::vector<float*> gather_pool_keys(PassState& pass, const IndexerShape& indexer, const AttentionRow& last) {
+  float* const* const blocks = last.cache.value_blocks;
+  const AttentionRow row{{blocks, blocks}, last.position};
+  SeenWork seen;
+  seen.out = pass.index_entries.floats();
+  seen.host_rows = &row;
+  seen.n = 1;
+  seen.size = indexer.head_dim;
+  seen.positions = indexer.pool_positions;
+  seen.entries = static_cast<int>(complete_pools(indexer, last.position));
+  pass.backend().gather_seen(seen);
+  std::vector<float*> gathered;
+  for (int entry = 0; entry < seen.entries; entry += kAttentionChunk) {
+    gathered.push_back(seen.out + int64_t{entry} * indexer.head_dim);
+  }
+  return gathered;
+}
+
+// Each sequence chooses among its own pools.
+void choose_pools(PassState& pass, const IndexerShape& indexer, const IndexRows& rows) {
+  auto* const chosen = reinterpret_cast<int32_t*>(pass.chosen_positions.bytes());
+  for (const SequenceRun& run : pass.runs) {
+    const int64_t first = run.first_row;
+    const AttentionRow& last = pass.attention_rows[static_cast<size_t>(first + run.rows - 1)];
+    if (complete_pools(indexer, last.position) <= indexer.choices()) continue;
+    const std::vector<float*> keys = gather_pool_keys(pass, indexer, last);
+    std::vector<AttentionRow> choosing;
+    for (int row = 0; row < run.rows; row++) {
+      choosing.push_back({{keys.data(), nullptr}, static_cast<int32_t>(complete_pools(indexer, run.position + row)) - 1});
+    }
+    pass.backend().choose_positions({.chosen = chosen + first * indexer.choices(),
+                                     .host_rows = choosing.data(),
+                                     .queries = rows.queries + first * indexer.heads * indexer.head_dim,
+                                     .weights = rows.weights + first * indexer.heads,
+                                     .n = run.rows,
+                                     .heads = indexer.heads,
+                                     .head_dim = indexer.head_dim,
+                                     .count = indexer.choices()});
+  }
+}
+
+// Rows that attend over copies of the keys of their chosen pools and of their own pool.
+void attend_pools(PassState& pass, float* out, const float* queries, int64_t stride, int first, int n,
+                  const AttentionShape& shape) {
+  SeenWork seen;
+  seen.out = pass.gathered_keys.floats();
+  seen.host_rows = pass.attention_rows.data() + first;
+  seen.n = n;
+  seen.size = shape.head_dim;
+  seen.positions = pass.chosen_pool;
+  seen.entries = pass.chosen_count / pass.chosen_pool;
+  seen.whole_pools = true;
+  seen.chosen = reinterpret_cast<const int32_t*>(pass.chosen_positions.bytes()) + int64_t{first} * seen.entries;
+  seen.out_stride = gathered_floats(seen_room(seen, seen.furthest()), seen.size);
+  pass.backend().gather_seen(seen);
+  const int64_t block_floats = int64_t{kAttentionChunk} * seen.size;
+  const int64_t blocks = seen.out_stride / block_floats;
+  std::vector<float*> lists;
+  for (int64_t block = 0; block < n * blocks; block++) lists.push_back(seen.out + block * block_floats);
+  std::vector<AttentionRow> rows;
+  for (int row = 0; row < n; row++) {
+    const int64_t vectors = most_seen(seen, seen.host_rows[row].position);
+    rows.push_back({{lists.data() + row * blocks, nullptr}, static_cast<int32_t>(vectors) - 1});
+  }
+  pass.backend().attention(out, rows.data(), queries, stride, n, shape);
+}
+
+// True if a row at this position has more to see than the last indexer lets it.
+bool chooses(const PassState& pass, int position) { return position >= pass.chosen_count + std::max(pass.chosen_pool, 1) - 1; }
 
 // Rows that attend over copies of their chosen keys.
 void attend_gathered(PassState& pass, float* out, const float* queries, int64_t stride, int first, int n,
@@ -71,8 +182,13 @@ ChosenNeeds::ChosenNeeds(const ModelShape& shape, int max_rows) {
     const auto* const latent = std::get_if<LatentMixer>(&layer.mixer);
     if (latent == nullptr || !(latent->indexer || latent->shares_indexer)) continue;
     key_size = std::max(key_size, latent->key_size());
-    if (latent->indexer && latent->indexer->positions < shape.max_positions)
-      most = std::max<int64_t>(most, latent->indexer->positions);
+    if (!latent->indexer || latent->indexer->positions >= shape.max_positions) continue;
+    const IndexerShape& indexer = *latent->indexer;
+    const int pool = std::max(indexer.pool_positions, 1);
+    most = std::max<int64_t>(most, int64_t{indexer.positions} + pool - 1);
+    if (indexer.pool_positions > 0) {
+      index_floats = std::max(index_floats, odmoe::gathered_floats(shape.max_positions / pool, indexer.head_dim));
+    }
   }
   chosen_positions = max_rows * most;
   gathered_floats = std::max(gathered_floats, std::min(max_rows, kGatheredRows) * odmoe::gathered_floats(most, key_size));
@@ -88,7 +204,8 @@ void ChosenNeeds::add_blocks(const AttentionMixer& mixer, int max_positions, int
 }
 
 int64_t index_scratch_floats(const IndexerShape& indexer) {
-  return (int64_t{indexer.heads} + 1) * indexer.head_dim + indexer.heads;
+  const int64_t of_pools = indexer.pool_positions > 0 ? int64_t{indexer.vectors()} + 1 : 0;
+  return (indexer.heads + 1 + of_pools) * indexer.head_dim + indexer.heads;
 }
 
 void choose_positions(PassState& pass, const LatentMixer& mixer, const DenseWeights& weights, const float* queries,
@@ -99,19 +216,24 @@ void choose_positions(PassState& pass, const LatentMixer& mixer, const DenseWeig
   rows.queries = scratch.take(int64_t{n} * indexer.heads * indexer.head_dim);
   rows.keys = scratch.take(int64_t{n} * indexer.head_dim);
   rows.weights = scratch.take(int64_t{n} * indexer.heads);
+  rows.vectors = rows.keys;
+  const int64_t stride = int64_t{indexer.vectors()} * indexer.head_dim;
+  if (indexer.pool_positions > 0) rows.vectors = scratch.take(n * stride);
   project(pass, mixer, weights, queries, rows);
-  std::vector<AttentionRow> caches = pass.attention_rows;
-  for (AttentionRow& row : caches) row.cache = {row.cache.value_blocks, nullptr};
-  AttentionShape keys;
-  keys.heads = 1;
-  keys.kv_heads = 1;
-  keys.head_dim = indexer.head_dim;
-  keys.values_in_keys = true;
-  pass.backend().store_key_values(caches.data(), rows.keys, nullptr, indexer.head_dim, n, keys);
+  std::vector<AttentionRow> caches = index_rows(pass);
+  pass.backend().store_key_values(caches.data(), rows.vectors, nullptr, stride, n,
+                                  vectors_alone(indexer.vectors(), indexer.head_dim));
+  if (indexer.pool_positions > 0) {
+    float* const entries = scratch.take(int64_t{n} * indexer.head_dim);
+    add_pool_keys(pass, indexer, weights.vector(DenseRole::index_pool_gate_bias), entries);
+  }
   pass.chosen_count = indexer.positions;
-  const bool sees_all =
-      std::none_of(caches.begin(), caches.end(), [&](const AttentionRow& row) { return row.position >= indexer.positions; });
-  if (sees_all) return;
+  pass.chosen_pool = indexer.pool_positions;
+  if (std::none_of(pass.positions.begin(), pass.positions.end(), [&](int position) { return chooses(pass, position); })) return;
+  if (indexer.pool_positions > 0) {
+    choose_pools(pass, indexer, rows);
+    return;
+  }
   pass.backend().choose_positions({.chosen = reinterpret_cast<int32_t*>(pass.chosen_positions.bytes()),
                                    .host_rows = caches.data(),
                                    .queries = rows.queries,
@@ -125,13 +247,15 @@ void choose_positions(PassState& pass, const LatentMixer& mixer, const DenseWeig
 void attend_chosen(PassState& pass, float* out, const float* queries, int64_t stride, const AttentionShape& shape) {
   if (pass.chosen_count == 0) throw Error(ErrorCode::internal, "no layer before this one has chosen positions");
   const int64_t width = int64_t{shape.heads} * shape.value_dim;
-  const auto is_long = [&](int row) { return pass.positions[static_cast<size_t>(row)] >= pass.chosen_count; };
+  const auto is_long = [&](int row) { return chooses(pass, pass.positions[static_cast<size_t>(row)]); };
   for (int first = 0; first < pass.count();) {
-    const bool chooses = is_long(first);
+    const bool is_choosing = is_long(first);
     int end = first + 1;
-    while (end < pass.count() && is_long(end) == chooses && (!chooses || end - first < kGatheredRows)) end++;
+    while (end < pass.count() && is_long(end) == is_choosing && (!is_choosing || end - first < kGatheredRows)) end++;
     const float* const in = queries + first * stride;
-    if (chooses) {
+    if (is_choosing && pass.chosen_pool > 0) {
+      attend_pools(pass, out + first * width, in, stride, first, end - first, shape);
+    } else if (is_choosing) {
       attend_gathered(pass, out + first * width, in, stride, first, end - first, shape);
     } else {
       pass.backend().attention(out + first * width, pass.attention_rows.data() + first, in, stride, end - first, shape);

@@ -16,6 +16,7 @@ struct ChosenNeeds {
   int64_t chosen_positions = 0;  // of all rows
   int64_t block_positions = 0;   // of all rows, in chosen blocks
   int64_t gathered_floats = 0;
+  int64_t index_floats = 0;  // of the keys of a sequence's pools
 
  private:
   void add_blocks(const AttentionMixer& mixer, int max_positions, int max_rows);

@@ -35,6 +35,7 @@ struct MixerRoles {
     if (!mixer.indexer) return;
     add(roles, {DenseRole::index_query, DenseRole::index_key, DenseRole::index_key_norm, DenseRole::index_key_norm_bias,
                 DenseRole::index_weights});
+    if (mixer.indexer->pool_positions > 0) add(roles, {DenseRole::index_pool_gate, DenseRole::index_pool_gate_bias});
   }
   void operator()(const DeltaMixer& mixer) const {
     add(roles, {DenseRole::delta_query, DenseRole::delta_key, DenseRole::delta_value, DenseRole::delta_gate, DenseRole::delta_beta,
@@ -121,6 +122,8 @@ struct MixerDimensions {
       case DenseRole::index_key_norm:
       case DenseRole::index_key_norm_bias: return {1, mixer.indexer->head_dim};
       case DenseRole::index_weights: return {mixer.indexer->heads, hidden};
+      case DenseRole::index_pool_gate: return {mixer.indexer->head_dim, hidden};
+      case DenseRole::index_pool_gate_bias: return {mixer.indexer->pool_positions, mixer.indexer->head_dim};
       case DenseRole::mixer_output: return {hidden, heads * mixer.value_size};
       default: return {1, hidden};
     }
@@ -233,7 +236,9 @@ std::vector<DenseRole> model_roles(const ModelShape& shape) {
   if (shape.norm == NormKind::layer) add(roles, {DenseRole::final_norm_bias});
   if (shape.lm_head_bias) add(roles, {DenseRole::lm_head_bias});
   if (shape.draft_head) add(roles, {DenseRole::token_norm, DenseRole::state_norm, DenseRole::draft_input});
-  if (shape.streams) add(roles, {DenseRole::final_stream_map, DenseRole::final_stream_scale, DenseRole::final_stream_base});
+  if (shape.streams && !shape.streams->ends_in_mean) {
+    add(roles, {DenseRole::final_stream_map, DenseRole::final_stream_scale, DenseRole::final_stream_base});
+  }
   return roles;
 }
 

@@ -21,10 +21,9 @@ void for_each_run(int position, int rows, Visit visit) {
   }
 }
 
-// An indexer's key for each position stands where the values of other attention do.
+// An indexer's vectors for each position stand where the values of other attention do.
 CachedVectors index_keys(const LatentMixer& mixer) {
-  const int64_t floats = mixer.index_key_size();
-  return floats > 0 ? CachedVectors{1, floats} : CachedVectors{};
+  return mixer.indexer ? CachedVectors{mixer.indexer->vectors(), mixer.indexer->head_dim} : CachedVectors{};
 }
 
 }  // namespace

@@ -66,10 +66,9 @@ PassState::PassState(std::shared_ptr<Model> of, int rows, RouterAnswer answer)
   pools = pool_kinds(shape);
   if (pooled.angle_floats > 0) pool_angles = floats(1, pooled.angle_floats);
   if (pooled.seen_floats > 0) seen_vectors = floats(1, pooled.seen_floats);
-  if (pooled.chosen_entries > 0) {
-    chosen_entries = floats(1, pooled.chosen_entries);
-    index_entries = floats(1, pooled.index_floats);
-  }
+  if (pooled.chosen_entries > 0) chosen_entries = floats(1, pooled.chosen_entries);
+  const int64_t index_floats = std::max(pooled.index_floats, chosen.index_floats);
+  if (index_floats > 0) index_entries = floats(1, index_floats);
   if (needs.pairs > 0) rope_angles = floats(rows, 2 * needs.pairs);
   query_floats = needs.query_head;
   if (shape.query_scale) query_factors = floats(rows, query_floats);

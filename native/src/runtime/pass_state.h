@@ -79,7 +79,7 @@ struct PassState {
   DeviceMemory normed;            // rows x hidden: input of a mixer or a feed-forward part
   DeviceMemory branch;            // rows x hidden: its output
   DeviceMemory mixer_scratch;     // as large as the largest need of a mixer
-  DeviceMemory chosen_positions;  // rows x chosen_count integers, where layers have indexers
+  DeviceMemory chosen_positions;  // rows x chosen_count integers (or pools of positions), where layers have indexers
   DeviceMemory chosen_blocks;     // integers: the positions of chosen blocks, for rows x key-value heads, of one layer
   DeviceMemory gathered_keys;     // the keys (and values) at chosen positions, of some rows
   DeviceMemory rope_angles;       // for each rope max_rows x pairs cosines, then equally many sines
@@ -113,6 +113,7 @@ struct PassState {
   int turns = 0;
   bool queries_scaled = false;      // query_factors holds others than 1
   int chosen_count = 0;             // positions that a row sees, as the last indexer says; 0: no indexer has run
+  int chosen_pool = 0;              // positions of the pools among which it chose; 0: it chose positions by themselves
   bool always_done = false;         // the always part of the layer whose experts run is done
   std::exception_ptr always_error;  // the error of the always part
 };

@@ -1,6 +1,7 @@
 #include "residual_streams.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace odmoe {
 namespace {
@@ -44,6 +45,14 @@ StreamWeightsWork weigh(PassState& pass, const DenseWeights& weights, const Part
   return work;
 }
 
+// The same for every row, as if tensors of the model gave them.
+StreamWeightsWork mean_weights(PassState& pass, float* values) {
+  const int count = pass.shape().streams->count;
+  const std::vector<float> weights(static_cast<size_t>(pass.count() * count), 1.0f / static_cast<float>(count));
+  pass.backend().copy_to_device(values, weights.data(), weights.size() * sizeof(float));
+  return {.values = values, .rows = pass.count(), .streams = count, .ending = true};
+}
+
 void add_up(PassState& pass, const StreamWeightsWork& weighed, float* out) {
   pass.backend().sum_streams({.out = out,
                               .streams = pass.streams.floats(),
@@ -69,7 +78,12 @@ void take_streams(PassState& pass, int layer, StreamPart part) {
   if (!pass.shape().streams) return;
   float* const values = pass.stream_weights.floats();
   float* const residual = pass.residual.floats();
-  if (static_cast<size_t>(layer) == pass.shape().layers.size()) {
+  const bool is_end = static_cast<size_t>(layer) == pass.shape().layers.size();
+  if (is_end && pass.shape().streams->ends_in_mean) {
+    add_up(pass, mean_weights(pass, values), residual);
+    return;
+  }
+  if (is_end) {
     add_up(pass, weigh(pass, pass.model->ending(), kEnding, values), residual);
     return;
   }

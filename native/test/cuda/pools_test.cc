@@ -56,7 +56,7 @@ void makes_entries(Devices& devices, int size, int positions, bool overlaps) {
   });
 }
 
-void sees(Devices& devices, int size, int positions, int entries, int window) {
+void sees(Devices& devices, int size, int positions, int entries, int window, bool whole_pools = false) {
   const auto rows = random_floats(devices.random, int64_t{kPositions} * 2 * size);
   compare(devices, named("seen", size, positions, entries), [&](const std::shared_ptr<Backend>& backend) {
     const Planes planes(backend, 2, size, rows);
@@ -78,7 +78,8 @@ void sees(Devices& devices, int size, int positions, int entries, int window) {
     work.positions = positions;
     work.entries = entries;
     work.window = window;
-    work.out_stride = gathered_floats(most_seen(work, work.furthest()), size);
+    work.whole_pools = whole_pools;
+    work.out_stride = gathered_floats(seen_room(work, work.furthest()), size);
     const FencedFloats out(backend, poison(work.n * work.out_stride), 0);
     work.out = out.data();
     backend->gather_seen(work);
@@ -99,6 +100,10 @@ void test_pools(Devices& devices) {
   sees(devices, 130, 1, 40, 1);
   sees(devices, 16, 128, 700, 300);
   sees(devices, 3, 50, 0, 2);
+  sees(devices, 20, 4, 6, 0, true);
+  sees(devices, 130, 1, 40, 0, true);
+  sees(devices, 16, 128, 700, 0, true);
+  sees(devices, 3, 50, 2, 0, true);
 }
 
 }  // namespace odmoe::cuda_test

@@ -35,7 +35,8 @@ void CudaBackend::gather_seen(const SeenWork& work) {
   job.positions = work.positions;
   job.entries = work.entries;
   job.window = work.window;
-  job.most = static_cast<int>(most_seen(work, sent.last_position));
+  job.whole_pools = work.whole_pools;
+  job.most = static_cast<int>(seen_room(work, sent.last_position));
   if (job.most == 0) return;
   check(launch_gather_seen(job, stream_), "gathering what rows see");
 }

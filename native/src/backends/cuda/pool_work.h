@@ -29,6 +29,7 @@ struct SeenJob {
   int positions = 0;
   int entries = 0;
   int window = 0;
+  bool whole_pools = false;
   int most = 0;  // vectors of the row that sees most
 };
 cudaError_t launch_gather_seen(const SeenJob& job, cudaStream_t stream);

@@ -45,6 +45,22 @@ __global__ void __launch_bounds__(kPoolThreads) pool_kernel(const PoolJob job) {
   job.out[int64_t{blockIdx.y} * job.size + channel] = divided(sum, weights);
 }
 
+// Block (x, y): the key that row y sees at place x of whole pools, if there is one.
+__global__ void __launch_bounds__(kSeenThreads) seen_pools_kernel(const SeenJob job) {
+  const DeviceAttentionRow row = job.rows[blockIdx.y];
+  const int place = static_cast<int>(blockIdx.x);
+  const int complete = (row.position + 1) / job.positions;
+  const int pools = complete < job.entries ? complete : job.entries;
+  const int pool = place / job.positions;
+  if (place >= pools * job.positions + (row.position + 1) % job.positions) return;
+  int first = complete * job.positions;
+  if (pool < pools) first = (pools < complete ? job.chosen[int64_t{blockIdx.y} * job.entries + pool] : pool) * job.positions;
+  const int position = first + place % job.positions;
+  const float* const from = row.key_blocks[position / kAttentionChunk] + int64_t{position % kAttentionChunk} * job.size;
+  float* const out = job.out + int64_t{blockIdx.y} * job.out_stride + int64_t{place} * job.size;
+  for (int d = static_cast<int>(threadIdx.x); d < job.size; d += kSeenThreads) out[d] = from[d];
+}
+
 // Block (x, y): the vector that row y sees at place x, if there is one.
 __global__ void __launch_bounds__(kSeenThreads) seen_kernel(const SeenJob job) {
   const DeviceAttentionRow row = job.rows[blockIdx.y];
@@ -85,8 +101,8 @@ cudaError_t launch_gather_seen(const SeenJob& job, cudaStream_t stream) {
     slice.rows += first;
     if (job.chosen != nullptr) slice.chosen += first * job.entries;
     slice.n = some;
-    return launch_grid(dim3(static_cast<unsigned>(job.most), static_cast<unsigned>(some), 1), kSeenThreads, stream, seen_kernel,
-                       slice);
+    return launch_grid(dim3(static_cast<unsigned>(job.most), static_cast<unsigned>(some), 1), kSeenThreads, stream,
+                       job.whole_pools ? seen_pools_kernel : seen_kernel, slice);
   });
 }
 
