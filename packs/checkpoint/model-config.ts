@@ -16,6 +16,7 @@ import { flexOlmo } from '../families/flex-olmo.js';
 import { gemma4 } from '../families/gemma4.js';
 import { glm4MoeLite } from '../families/glm4-moe-lite.js';
 import { glm4Moe } from '../families/glm4-moe.js';
+import { glm5Next } from '../families/glm5-next.js';
 import { glmMoeDsa } from '../families/glm-moe-dsa.js';
 import { gptOss } from '../families/gpt-oss.js';
 import { graniteMoe, graniteMoeHybrid, graniteMoeShared } from '../families/granite-moe.js';
@@ -86,6 +87,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   deepseekV32,
   deepseekV4,
   glmMoeDsa,
+  glm5Next,
   graniteMoeHybrid,
   nemotronH,
   kimiLinear,

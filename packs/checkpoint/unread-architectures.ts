@@ -16,9 +16,6 @@ const UNREAD: Readonly<Record<string, Unread>> = {
   Qwen4ExpForConditionalGeneration: {
     missing: [STREAMS, 'layers of n-grams', 'an indexer of blocks of positions'],
   },
-  Glm5NextForConditionalGeneration: {
-    missing: ['an indexer of pools of positions for latent attention', 'residual streams that end in their mean'],
-  },
   InklingForConditionalGeneration: {
     missing: ['attention by learned distances', 'convolutions behind keys, values and branches'],
   },

@@ -28,6 +28,19 @@ export function readIndexer(config: ConfigReader, { heads, neighbours }: Indexer
   };
 }
 
+/** Reads the indexer of GLM-5-Next, which chooses pools of positions and rotates nothing. The unfinished pool is always seen. */
+export function readPoolIndexer(config: ConfigReader): IndexerShape {
+  config.only('index_kpool_always_select_tail', [true], true);
+  return {
+    heads: config.sizeOr(32, 'index_n_heads'),
+    headDim: config.sizeOr(128, 'index_head_dim'),
+    positions: config.sizeOr(2048, 'index_topk'),
+    normEpsilon: KEY_NORM_EPSILON,
+    rotary: null,
+    poolPositions: config.sizeOr(16, 'index_kpool'),
+  };
+}
+
 /** Keys of config.json beside an indexer that change no answer. */
 export const INDEXER_EXPLAINED: ExplainedKeys = {
   output_indexer_loss: { why: 'it says what else a program returns beside the logits', only: [false] },
@@ -40,6 +53,16 @@ const INDEXER_NAMES: TensorNames['layer'] = {
   indexKeyNorm: 'self_attn.indexer.k_norm.weight',
   indexKeyNormBias: 'self_attn.indexer.k_norm.bias',
   indexWeights: 'self_attn.indexer.weights_proj.weight',
+};
+
+/** Names of what an indexer of pools has beside these. */
+export const INDEX_POOL_NAMES: TensorNames['layer'] = {
+  indexPoolGate: 'self_attn.indexer.index_kpool_compress_gate',
+  indexPoolGateBias: ({ layer: { mixer } }) => {
+    const indexer = mixer.kind === 'latent' ? mixer.indexer : undefined;
+    const dimensions = [indexer?.poolPositions ?? 0, indexer?.headDim ?? 0];
+    return { name: 'self_attn.indexer.index_kpool_compress_ape', dimensions };
+  },
 };
 
 /** Names of a model of DeepSeek's form whose latent attention has an indexer. */

@@ -38,11 +38,14 @@ export function readLatentAttention(
   return { mixer: { ...plain, scoreScale, rotary: rotated }, rope };
 }
 
-/** Reads latent attention without rotation. `queryRank`: as above. */
-export function readPlainLatentAttention(config: ConfigReader, queryRank: number): LatentMixer {
+/** Reads latent attention without rotation. `queryRank`: as above. `ropeSize`: of the part of a key that all heads share. */
+export function readPlainLatentAttention(
+  config: ConfigReader,
+  queryRank: number,
+  ropeSize = config.size('qk_rope_head_dim'),
+): LatentMixer {
   config.only('attention_bias', [false], false);
   const nopeSize = config.size('qk_nope_head_dim');
-  const ropeSize = config.size('qk_rope_head_dim');
   config.repeats('qk_head_dim', nopeSize + ropeSize);
   // All heads share one latent, whose sizes are those above.
   config.idle('head_dim', 'num_key_value_heads');

@@ -334,6 +334,9 @@ const ropeSchema = z.strictObject({
   scale: positiveFloat,
 });
 
+/** Behind the last layer, h is the mean of all streams, and the model has no tensors for it. Absent: a weighted sum. */
+const streamsEnding = z.literal('mean').optional();
+
 /**
  * Residual streams. mixed: each part mixes them (manifold-constrained hyper-connections, DeepSeek-V4). The residual is `count` rows h_i, which begin as copies
  * of the embedding; `base`, `map` and `scale` are tensors of the part. f = map x (all h_i one behind another, divided by the root mean square of all of
@@ -345,8 +348,6 @@ const ropeSchema = z.strictObject({
  * added: nothing is mixed (HY4). f has count + count values, post_k = magnitude sigmoid(f_(count + k) scale_1 + base) + epsilon, and h_k becomes h_k +
  * post_k output. All else is as above.
  */
-/** Behind the last layer, h is the mean of all h_i, and the model has no tensors for it. Absent: as above. */
-const streamsEnding = z.literal('mean').optional();
 const streamsSchema = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('mixed'),
