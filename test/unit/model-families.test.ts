@@ -49,7 +49,7 @@ const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; forma
   granitemoehybrid: { layers: 'SSASSA', leftOut: 0 },
   nemotronh: { layers: 'SsAS', leftOut: 0 },
   kimilinear: { layers: 'dDDLDL', leftOut: 0 },
-  glm5next: { layers: 'dLDDL', leftOut: 30 },
+  glm5next: { layers: 'dLDDL', leftOut: 25 },
   hyv3: { layers: 'aAAAA', leftOut: 41 },
   hyv4: { layers: 'lLLLL', leftOut: 0 },
   cohere2moe: { layers: 'aAAAAA', leftOut: 0 },
