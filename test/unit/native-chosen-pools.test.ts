@@ -21,7 +21,7 @@ describe('latent attention to chosen pools', () => {
     const plain = new PlainForward({
       shape,
       tiedEmbeddings: false,
-      dense: (role, layer) => weights.tensor(role, layer),
+      dense: (role, layer) => weights.dense(role, layer),
       expert: (layer, expert) => weights.expert(layer, expert),
     });
     const expected = plain.run(TOKENS);

@@ -218,8 +218,8 @@ struct StreamsShape {
   int count = 0;
   float epsilon = 0;
   bool mixes = true;
-  int rounds = 0;       // of mixed streams
-  float magnitude = 2;  // of streams that are not mixed
+  int rounds = 0;             // of mixed streams
+  float magnitude = 2;        // of streams that are not mixed
   bool ends_in_mean = false;  // there are no weights for the sum behind the last layer
 
   int values() const { return mixes ? (2 + count) * count : 2 * count; }
