@@ -7,14 +7,17 @@ const CAPACITY: Unread = {
   never:
     'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch',
 };
-const STREAMS = 'residual streams that each layer mixes';
 
 /** By a value of `architectures`, or by `model_type`. The operators are those of the classes in transformers 5.18. */
 const UNREAD: Readonly<Record<string, Unread>> = {
   SwitchTransformersForConditionalGeneration: CAPACITY,
   switch_transformers: CAPACITY,
   Qwen4ExpForConditionalGeneration: {
-    missing: [STREAMS, 'layers of n-grams', 'an indexer of blocks of positions'],
+    missing: [
+      'residual streams with gates of low rank',
+      'layers of n-grams',
+      'an indexer of averaged blocks of positions',
+    ],
   },
   InklingForConditionalGeneration: {
     missing: ['attention by learned distances', 'convolutions behind keys, values and branches'],

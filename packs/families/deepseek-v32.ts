@@ -1,10 +1,9 @@
 import { readBiasedRouter } from '../model-config/biased-router.js';
-import type { ConfigReader } from '../model-config/config-reader.js';
 import { modelConfig, readDecoder, readSharedOrDense, readSwiglu } from '../model-config/decoder-config.js';
 import { draftHeadBehindLast } from '../model-config/draft-heads.js';
-import { INDEXER_EXPLAINED, indexedNames, readIndexer } from '../model-config/indexer.js';
+import { checkIndexed, INDEXER_EXPLAINED, indexedNames, readIndexer } from '../model-config/indexer.js';
 import { readLatentAttention } from '../model-config/latent-attention.js';
-import { readLayerKinds, readListedOrBehindDense } from '../model-config/layer-kinds.js';
+import { readListedOrBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { expertForms } from '../model-config/tensor-names.js';
 
@@ -28,12 +27,3 @@ export const deepseekV32: ModelFamily = {
     return modelConfig(config, shape, forms, { eos: 1, draftHead: draftHeadBehindLast(shape, forms) });
   },
 };
-
-/** Names of one kind of layers, which changed from version to version of transformers. */
-const INDEXED_KINDS = ['indexed_attention', 'deepseek_sparse_attention', 'dynamic_sparse_attention'] as const;
-
-/** All layers are of one kind, and have no biases in their networks. */
-export function checkIndexed(config: ConfigReader): void {
-  config.only('mlp_bias', [false], false);
-  readLayerKinds(config, INDEXED_KINDS, () => 'indexed_attention');
-}

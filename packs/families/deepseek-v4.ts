@@ -3,22 +3,31 @@ import { layerOf, modelConfig, readAlways, readDecoder, readSwiglu, routerOf } f
 import { readLayerKinds } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { POOLED_NAMES, readPooledAttention } from '../model-config/pooled-attention.js';
+import { MIXED_STREAM_NAMES, readMixedStreams } from '../model-config/residual-streams.js';
 import type { TensorNames } from '../model-config/checkpoint-layout.js';
 import { alwaysNames, expertNames, NUMBERED } from '../model-config/tensor-names.js';
 import type { GluShape, LayerShape, RouterShape } from '../../shared/model/model-shape.js';
+
+const GUESSING = 'it is of layers that only guess tokens ahead, which are left out';
 
 /** DeepSeek-V4: residual streams, attention to pools of positions, and first layers that choose experts by the token. */
 export const deepseekV4: ModelFamily = {
   name: 'deepseek_v4',
   architectures: ['DeepseekV4ForCausalLM'],
+  explained: {
+    dspark_block_size: { why: GUESSING },
+    dspark_markov_rank: { why: GUESSING },
+    dspark_noise_token_id: { why: GUESSING },
+    dspark_target_layer_ids: { why: GUESSING },
+  },
   readConfig(config) {
     config.only('mlp_bias', [false], false);
     // The form of the experts is seen by their tensors.
     config.idle('expert_dtype');
     config.only('topk_method', ['noaux_tc'], 'noaux_tc');
     config.only('norm_topk_prob', [true], true);
-    const guessing = config.countOr(1, 'num_nextn_predict_layers');
-    const { mixers, ropes } = readPooledAttention(config, guessing);
+    config.idle('num_nextn_predict_layers');
+    const { mixers, ropes } = readPooledAttention(config);
     const limit = Math.fround(config.positiveOr(10, 'swiglu_limit'));
     const limited = (glu: GluShape): GluShape => ({ ...glu, limit });
     const shared = readAlways(config, 'moe_intermediate_size', config.countOr(1, 'n_shared_experts'));
@@ -28,12 +37,7 @@ export const deepseekV4: ModelFamily = {
       ropes,
       layers: mixers.map((mixer, layer) => layerOf(mixer, { routed: routers[layer] ?? null, always })),
       expert: limited(readSwiglu(config, ['moe_intermediate_size'])),
-      streams: {
-        kind: 'mixed',
-        count: config.sizeOr(4, 'hc_mult'),
-        epsilon: Math.fround(config.positiveOr(1e-6, 'hc_eps')),
-        rounds: config.sizeOr(20, 'hc_sinkhorn_iters'),
-      },
+      streams: readMixedStreams(config),
     });
     return modelConfig(config, shape, NAMES, { eos: 1 });
   },
@@ -80,12 +84,7 @@ const NAMES = {
       dimensions: [vocabSize, expertsPerToken],
       encoding: 'integers',
     }),
-    mixerStreamMap: 'hc_attn_fn',
-    mixerStreamScale: 'hc_attn_scale',
-    mixerStreamBase: 'hc_attn_base',
-    feedForwardStreamMap: 'hc_ffn_fn',
-    feedForwardStreamScale: 'hc_ffn_scale',
-    feedForwardStreamBase: 'hc_ffn_base',
+    ...MIXED_STREAM_NAMES,
   },
   expert: expertNames('ffn.experts', NUMBERED),
   // A layer that guesses tokens, in names of its own.

@@ -8,22 +8,17 @@ import {
   readSwiglu,
 } from '../model-config/decoder-config.js';
 import { draftHeadBehindLast } from '../model-config/draft-heads.js';
-import { INDEXER_EXPLAINED, indexedNames, readIndexer } from '../model-config/indexer.js';
+import { checkIndexed, INDEXER_EXPLAINED, indexedNames, readIndexer } from '../model-config/indexer.js';
 import { readLatentAttention } from '../model-config/latent-attention.js';
 import { forLayers, listOfLayers, readGuessingLayers, readListedOrBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { expertForms } from '../model-config/tensor-names.js';
-import { checkIndexed } from './deepseek-v32.js';
 
 /** GLM-5: DeepSeek-V3.2's attention, of which layers may share the choice of an earlier one, and GLM-4.5's router. */
 export const glmMoeDsa: ModelFamily = {
   name: 'glm_moe_dsa',
   architectures: ['GlmMoeDsaForCausalLM'],
-  explained: {
-    ...INDEXER_EXPLAINED,
-    index_share_for_mtp_iteration: { why: 'it is of layers that only guess tokens ahead', only: [true] },
-    moe_router_dtype: { why: 'routers are always computed in FP32', only: ['float32'] },
-  },
+  explained: INDEXER_EXPLAINED,
   readConfig(config) {
     const { mixer: plain, rope } = readLatentAttention(config, 2048);
     const mixer = { ...plain, indexer: readIndexer(config, { heads: 32, neighbours: true }) };

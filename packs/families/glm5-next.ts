@@ -8,11 +8,18 @@ import {
   readSharedOrDense,
   readSwiglu,
 } from '../model-config/decoder-config.js';
-import { channelDeltaNames, readChannelDelta } from '../model-config/delta-net.js';
-import { INDEXER_EXPLAINED, indexedNames, INDEX_POOL_NAMES, readPoolIndexer } from '../model-config/indexer.js';
+import { channelDeltaNames, readChannelDelta, readChannelDeltaLayers } from '../model-config/delta-net.js';
+import {
+  INDEXED_KINDS,
+  INDEXER_EXPLAINED,
+  indexedNames,
+  INDEX_POOL_NAMES,
+  readPoolIndexer,
+} from '../model-config/indexer.js';
 import { readPlainLatentAttention } from '../model-config/latent-attention.js';
 import { readLayerKinds, readListedOrBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
+import { MIXED_STREAM_NAMES, readMixedStreams } from '../model-config/residual-streams.js';
 import { expertForms } from '../model-config/tensor-names.js';
 import type { DeltaMixer, GluShape, LatentMixer, LayerShape } from '../../shared/model/model-shape.js';
 
@@ -25,6 +32,9 @@ export const glm5Next: ModelFamily = {
   architectures: ['Glm5NextForConditionalGeneration'],
   explained: {
     ...INDEXER_EXPLAINED,
+    indexer_rope_interleave: { why: 'the indexer rotates nothing' },
+    mhc: { why: 'it says that there are residual streams', only: [true] },
+    mla_use_nope: { why: 'latent attention rotates nothing', only: [true] },
     index_topk_freq: { why: 'no layer shares a choice', only: [1] },
     index_skip_topk_offset: { why: 'no layer shares a choice' },
   },
@@ -52,13 +62,7 @@ export const glm5Next: ModelFamily = {
       ropes: [],
       layers: layers.map((layer, number) => layerOf(layer, full[number] === true)),
       expert: limited(readSwiglu(config, ['moe_intermediate_size'])),
-      streams: {
-        kind: 'mixed',
-        count: config.sizeOr(4, 'hc_mult'),
-        epsilon: Math.fround(config.positiveOr(1e-6, 'hc_eps')),
-        rounds: config.sizeOr(20, 'hc_sinkhorn_iters'),
-        ending: 'mean',
-      },
+      streams: { ...readMixedStreams(config), ending: 'mean' },
     });
     const names = namesOf(config, latent, delta);
     const prefix = text === null ? names.prefix : 'model.language_model.';
@@ -89,10 +93,14 @@ function readDelta(config: ConfigReader, normEpsilon: number): DeltaMixer {
 /** True for each layer with latent attention. Each of these chooses for itself. */
 function readFullLayers(config: ConfigReader): boolean[] {
   readLayerKinds(config, ['full'], () => 'full', { list: 'indexer_types', rule: [] });
-  const kinds = readLayerKinds(config, ['linear_attention', 'full_attention', 'indexed_attention'], (layer) =>
-    layer % 4 === 3 ? 'indexed_attention' : 'linear_attention',
+  const listed = readChannelDeltaLayers(config, 0);
+  const kinds = readLayerKinds(config, ['linear_attention', 'full_attention', ...INDEXED_KINDS], (layer) =>
+    (listed?.[layer] ?? layer % 4 !== 3) ? 'linear_attention' : 'indexed_attention',
   );
-  return kinds.map((kind) => kind !== 'linear_attention');
+  const full = kinds.map((kind) => kind !== 'linear_attention');
+  const wrong = full.findIndex((isFull, layer) => listed?.[layer] === isFull);
+  if (wrong !== -1) throw config.corrupt(`layer_types and linear_attn_config say different kinds of layer ${wrong}`);
+  return full;
 }
 
 function namesOf(config: ConfigReader, latent: LatentMixer, delta: DeltaMixer) {
@@ -102,12 +110,7 @@ function namesOf(config: ConfigReader, latent: LatentMixer, delta: DeltaMixer) {
     ...INDEX_POOL_NAMES,
     ...channelDeltaNames(delta),
     decayLog: 'self_attn.A_log',
-    mixerStreamMap: 'hc_attn_fn',
-    mixerStreamScale: 'hc_attn_scale',
-    mixerStreamBase: 'hc_attn_base',
-    feedForwardStreamMap: 'hc_ffn_fn',
-    feedForwardStreamScale: 'hc_ffn_scale',
-    feedForwardStreamBase: 'hc_ffn_base',
+    ...MIXED_STREAM_NAMES,
   };
   return { ...names, layer };
 }

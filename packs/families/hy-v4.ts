@@ -8,13 +8,13 @@ import {
   readSwiglu,
   rotateHalves,
 } from '../model-config/decoder-config.js';
-import { INDEXER_EXPLAINED, indexedNames } from '../model-config/indexer.js';
+import { checkIndexed, INDEXER_EXPLAINED, indexedNames } from '../model-config/indexer.js';
 import { readLatentAttention } from '../model-config/latent-attention.js';
 import { readLayerKinds, readSparseLayers } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
+import { readStreamCount } from '../model-config/residual-streams.js';
 import { expertForms } from '../model-config/tensor-names.js';
 import type { IndexerShape, LatentMixer } from '../../shared/model/model-shape.js';
-import { checkIndexed } from './deepseek-v32.js';
 
 /** HY4: GLM-5's attention with sinks and gates of its values, and residual streams that are not mixed. */
 export const hyV4: ModelFamily = {
@@ -22,6 +22,12 @@ export const hyV4: ModelFamily = {
   architectures: ['HYV4ForCausalLM'],
   explained: {
     ...INDEXER_EXPLAINED,
+    enable_ihc: { why: 'it says that there are residual streams', only: [true] },
+    enable_lm_head_fp32: { why: 'logits are always FP32' },
+    gated_mla: { why: 'it says that the values of attention have gates', only: [true] },
+    gating_type: { why: 'each value has a gate of its own', only: ['elementwise'] },
+    learnable_sink: { why: 'it says that the files hold sinks', only: [true] },
+    mtp_loss_factor: { why: 'it counts while a model is trained' },
     learnable_sink_init: { why: 'it is where the training of the sinks begins, whose values the files hold' },
   },
   readConfig(config) {
@@ -55,8 +61,7 @@ export const hyV4: ModelFamily = {
       },
       streams: {
         kind: 'added',
-        count: config.sizeOr(4, 'hc_mult'),
-        epsilon: Math.fround(config.positiveOr(1e-6, 'hc_eps')),
+        ...readStreamCount(config),
         magnitude: Math.fround(config.positiveOr(2, 'hc_magnitude')),
       },
     });
@@ -102,6 +107,8 @@ function namesOf(config: ConfigReader, mixer: LatentMixer): ReturnType<typeof ex
         feedForwardStreamScale: ofStreams('mlp', 'scale'),
         feedForwardStreamBase: ofStreams('mlp', 'base'),
       },
+      // Layers that guess tokens.
+      leftOut: [/^model\.mtp_layers\./],
     },
     'mlp.experts',
   );

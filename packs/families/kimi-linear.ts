@@ -8,9 +8,9 @@ import {
   readSwiglu,
   routerOf,
 } from '../model-config/decoder-config.js';
-import { channelDeltaNames, readChannelDelta } from '../model-config/delta-net.js';
+import { channelDeltaNames, readChannelDelta, readChannelDeltaLayers } from '../model-config/delta-net.js';
 import { latentNames, readPlainLatentAttention } from '../model-config/latent-attention.js';
-import { forLayers, readLayerKinds, readSparseBehindDense } from '../model-config/layer-kinds.js';
+import { readLayerKinds, readSparseBehindDense } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertNames, NUMBERED } from '../model-config/tensor-names.js';
 import type { RouterShape } from '../../shared/model/model-shape.js';
@@ -59,30 +59,14 @@ export const kimiLinear: ModelFamily = {
 
 /** True for each layer with latent attention. */
 function readFullLayers(config: ConfigReader): boolean[] {
-  const listed = readListedLayers(config);
+  const listed = readChannelDeltaLayers(config, 1);
   const kinds = readLayerKinds(
     config,
     ['linear_attention', 'full_attention'],
-    (layer) => ((listed?.[layer] ?? (layer > 0 && layer % 4 === 0)) ? 'full_attention' : 'linear_attention'),
+    (layer) => ((listed?.[layer] ?? (layer === 0 || layer % 4 !== 0)) ? 'linear_attention' : 'full_attention'),
     { list: 'layer_types', rule: listed === null ? [] : ['linear_attn_config'] },
   );
   return kinds.map((kind) => kind === 'full_attention');
-}
-
-/** The layers of linear_attn_config, whose lists count from 1; null: there are no lists. Each layer stands in one of the two. */
-function readListedLayers(config: ConfigReader): boolean[] | null {
-  const lists = config.within('linear_attn_config');
-  const full = lists?.numbersOr(null, 'full_attn_layers') ?? null;
-  const linear = lists?.numbersOr(null, 'kda_layers') ?? null;
-  if (full === null && linear === null) return null;
-  const said = [...(full ?? []), ...(linear ?? [])].sort((a, b) => a - b);
-  const numbers = forLayers(config, (layer) => layer + 1);
-  if (said.length !== numbers.length || said.some((number, index) => number !== numbers[index])) {
-    throw config.corrupt(
-      `full_attn_layers and kda_layers of linear_attn_config do not name each of the ${numbers.length} layers once`,
-    );
-  }
-  return numbers.map((number) => full?.includes(number) === true);
 }
 
 /** DeepSeek-V3's router, under keys of its own. */

@@ -38,6 +38,7 @@ export const nemotronH: ModelFamily = {
     mamba_ssm_cache_dtype: { why: 'states are FP32' },
     moe_shared_expert_overlap: { why: UNUSED },
     n_shared_experts: { why: 'moe_shared_expert_intermediate_size is the size of the one network', only: [1] },
+    keep_mtp_spec_in_bf16: { why: GUESSING },
     mtp_layers_block_type: { why: GUESSING },
     mtp_hybrid_override_pattern: { why: GUESSING },
   },

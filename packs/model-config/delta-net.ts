@@ -1,7 +1,7 @@
 import type { NamedPart, TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
 import { readAttention, readNormEpsilon } from './decoder-config.js';
-import { readLayerKinds } from './layer-kinds.js';
+import { forLayers, readLayerKinds } from './layer-kinds.js';
 import { type AttentionMixer, deltaChannels, type DeltaMixer } from '../../shared/model/model-shape.js';
 import { convolutionNames, everyRows, zeroCentred } from './tensor-names.js';
 import { checkedTaps } from './taps.js';
@@ -122,6 +122,25 @@ export function readChannelDelta(config: ConfigReader, normEpsilon: number, usua
     gateFunction: 'sigmoid',
     separateConvolutions: true,
   };
+}
+
+/**
+ * True for each layer with Kimi delta attention, by the lists of linear_attn_config, which count layers from `first`; null: there are no lists. Each layer
+ * stands in one of the two.
+ */
+export function readChannelDeltaLayers(config: ConfigReader, first: 0 | 1): boolean[] | null {
+  const lists = config.within('linear_attn_config');
+  const full = lists?.numbersOr(null, 'full_attn_layers') ?? null;
+  const linear = lists?.numbersOr(null, 'kda_layers') ?? null;
+  if (full === null && linear === null) return null;
+  const said = [...(full ?? []), ...(linear ?? [])].sort((a, b) => a - b);
+  const numbers = forLayers(config, (layer) => layer + first);
+  if (said.length !== numbers.length || said.some((number, index) => number !== numbers[index])) {
+    throw config.corrupt(
+      `full_attn_layers and kda_layers of linear_attn_config do not name each of the ${numbers.length} layers once`,
+    );
+  }
+  return numbers.map((number) => linear?.includes(number) === true);
 }
 
 /** Names of Kimi delta attention: a convolution for each of queries, keys and values, low-rank decays (f) and gates (g). */

@@ -4,7 +4,7 @@ import type { ConfigReader } from './config-reader.js';
 import { rotateHalves, rotateNeighbours } from './decoder-config.js';
 import type { ExplainedKeys } from './explained-keys.js';
 import { latentNames } from './latent-attention.js';
-import { readGuessingLayers } from './layer-kinds.js';
+import { readGuessingLayers, readLayerKinds } from './layer-kinds.js';
 import { alwaysNames, DECODER_NAMES } from './tensor-names.js';
 
 /** Epsilon of the LayerNorm of an indexer's keys, independent of the model's norms. */
@@ -31,6 +31,7 @@ export function readIndexer(config: ConfigReader, { heads, neighbours }: Indexer
 /** Reads the indexer of GLM-5-Next, which chooses pools of positions and rotates nothing. The unfinished pool is always seen. */
 export function readPoolIndexer(config: ConfigReader): IndexerShape {
   config.only('index_kpool_always_select_tail', [true], true);
+  config.only('index_kpool_compress', [true], true);
   return {
     heads: config.sizeOr(32, 'index_n_heads'),
     headDim: config.sizeOr(128, 'index_head_dim'),
@@ -41,8 +42,19 @@ export function readPoolIndexer(config: ConfigReader): IndexerShape {
   };
 }
 
+/** Names of one kind of layers, which changed from version to version of transformers. */
+export const INDEXED_KINDS = ['indexed_attention', 'deepseek_sparse_attention', 'dynamic_sparse_attention'] as const;
+
+/** All layers have indexers or share what one has chosen, and have no biases in their networks. */
+export function checkIndexed(config: ConfigReader): void {
+  config.only('mlp_bias', [false], false);
+  readLayerKinds(config, INDEXED_KINDS, () => 'indexed_attention');
+}
+
 /** Keys of config.json beside an indexer that change no answer. */
 export const INDEXER_EXPLAINED: ExplainedKeys = {
+  index_share_for_mtp_iteration: { why: 'it is of layers that only guess tokens ahead', only: [true] },
+  moe_router_dtype: { why: 'routers are always computed in FP32', only: ['float32'] },
   output_indexer_loss: { why: 'it says what else a program returns beside the logits', only: [false] },
 };
 

@@ -4,7 +4,7 @@ import type { ConfigReader } from './config-reader.js';
 export const MOST_LAYERS = 9999;
 
 /** Number of layers. */
-function readLayerCount(config: ConfigReader): number {
+export function readLayerCount(config: ConfigReader): number {
   const key = 'num_hidden_layers';
   const layers = config.size(key);
   if (layers > MOST_LAYERS) throw config.corrupt(`${key} is ${layers}, expected at most ${MOST_LAYERS}`);

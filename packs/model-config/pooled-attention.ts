@@ -3,7 +3,7 @@ import { pooledParts } from '../../shared/model/model-shape.js';
 import type { LayerTensor, TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
 import { inverseRoot, readNormEpsilon } from './decoder-config.js';
-import { listOfLayers, readLayerKinds } from './layer-kinds.js';
+import { listOfLayers, readLayerCount, readLayerKinds } from './layer-kinds.js';
 import { type ReadRope, readRope } from './rope-config.js';
 
 /** Kinds of layers by transformers' names: the window alone, and pools with and without an indexer. */
@@ -27,8 +27,8 @@ interface PooledAttention {
   ropes: readonly [ReadRope, ReadRope];
 }
 
-/** Reads the attention of DeepSeek-V4. `guessing`: layers behind the last one that only guess tokens, which a list may name, too. */
-export function readPooledAttention(config: ConfigReader, guessing: number): PooledAttention {
+/** Reads the attention of DeepSeek-V4. */
+export function readPooledAttention(config: ConfigReader): PooledAttention {
   config.only('attention_bias', [false], false);
   config.only('num_key_value_heads', [1], 1);
   const headDim = config.sizeOr(512, 'head_dim');
@@ -68,7 +68,7 @@ export function readPooledAttention(config: ConfigReader, guessing: number): Poo
       pools: { positions: sizes.heavily_compressed_attention, overlaps: false },
     },
   };
-  const kinds = readKinds(config, guessing);
+  const kinds = readKinds(config);
   return { mixers: kinds.map((kind) => mixerOf[kind]), ropes: readRopes(config, headDim, rotated) };
 }
 
@@ -84,9 +84,12 @@ function readRotatedSize(config: ConfigReader, headDim: number): number {
   return size;
 }
 
-function readKinds(config: ConfigReader, guessing: number): Kind[] {
+function readKinds(config: ConfigReader): Kind[] {
   const key = 'compress_ratios';
-  const ratios = listOfLayers(config, key, config.numbersOr(null, key), guessing);
+  // The list goes on with layers that only guess tokens, of which no other key gives the number (DeepSeek-V4-Flash-0731: 3).
+  const listed = config.numbersOr(null, key);
+  const guessing = Math.max(0, (listed?.length ?? 0) - readLayerCount(config));
+  const ratios = listOfLayers(config, key, listed, guessing);
   const byRule = (layer: number): Kind => {
     if (ratios === null) return layer % 2 === 1 && layer > 2 ? KINDS[1] : KINDS[2];
     const ratio = ratios[layer] ?? 0;

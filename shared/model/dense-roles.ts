@@ -330,7 +330,7 @@ function feedForwardDimensions({ always }: LayerShape, shape: ModelShape): Sizes
   };
 }
 
-/** One scale for each of the three kinds of values that a map gives. */
+/** One scale for each kind of values that a map gives: three where streams are mixed, else two. */
 function streamDimensions({ streams, hiddenSize }: ModelShape): Sizes {
   if (streams === undefined) return {};
   const values = streamValues(streams);

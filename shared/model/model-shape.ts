@@ -13,7 +13,7 @@ export const SIZE_LIMIT = 2 ** 31 - 1;
 const size = z.int().min(1).max(SIZE_LIMIT);
 const count = z.int().min(0).max(SIZE_LIMIT);
 /** Most residual streams: the kernels hold one value of each in registers. */
-const MOST_STREAMS = 8;
+export const MOST_STREAMS = 8;
 /** Operators compute with FP32 numbers on every device. */
 const float = z.number().refine((value) => Math.fround(value) === value, 'expected a number that FP32 holds');
 const notNegative = float.refine((value) => value >= 0, 'expected a number of at least 0');

@@ -40,6 +40,9 @@ describe('the config.json of DeepSeek-V4', () => {
       mixersOf(),
       'the layer that guesses is named',
     );
+    // DeepSeek-V4-Flash-0731 has three layers that guess, and num_nextn_predict_layers is 1.
+    const dspark = { dspark_block_size: 5, dspark_target_layer_ids: [2, 3, 4], dspark_markov_rank: 256 };
+    assert.deepEqual(mixersOf({ ...dspark, compress_ratios: [0, 4, 128, 4, 0, 0, 0, 0] }), mixersOf());
     const rates = { compressed_sparse_attention: 2, heavily_compressed_attention: 32 };
     const [, two, many] = mixersOf({ compress_rates: rates });
     assert.deepEqual([two?.pools?.positions, many?.pools?.positions], [2, 32]);
@@ -90,6 +93,6 @@ describe('the config.json of DeepSeek-V4', () => {
     refuses(KEY, { mlp_layer_types: kinds }, 'MODEL_CORRUPT', /mlp_layer_types says hash_moe for layer 1/);
     refuses(KEY, { scoring_func: 'sigmoid' }, 'MODEL_UNSUPPORTED', /scoring_func is "sigmoid"/);
     refuses(KEY, { norm_topk_prob: false }, 'MODEL_UNSUPPORTED', /norm_topk_prob is false/);
-    refuses(KEY, { hc_mult: 1 }, 'MODEL_CORRUPT', /streams/);
+    refuses(KEY, { hc_mult: 1 }, 'MODEL_UNSUPPORTED', /hc_mult is 1, supported is 2 to 8/);
   });
 });

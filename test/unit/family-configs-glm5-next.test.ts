@@ -64,4 +64,31 @@ describe('the config.json of GLM-5-Next', () => {
     assert.deepEqual([expert.limit, layers[1]?.routed?.scale], [2, 2.5]);
     assert.deepEqual(streams, { kind: 'mixed', count: 4, epsilon: Math.fround(1e-6), rounds: 20, ending: 'mean' });
   });
+
+  it('has the keys of GLM-5.3-Flash as it is published', () => {
+    const kinds = ['linear_attention', 'deepseek_sparse_attention', 'linear_attention', 'linear_attention'];
+    const own = configOf(KEY)['text_config'] as Config;
+    const lists = { kda_layers: [0, 2, 3], full_attn_layers: [1, 4] };
+    const published = {
+      layer_types: [...kinds, 'deepseek_sparse_attention'],
+      linear_attn_config: { ...(own['linear_attn_config'] as Config), ...lists },
+      index_kpool_compress: true,
+      index_share_for_mtp_iteration: true,
+      indexer_rope_interleave: true,
+      mhc: true,
+      mla_use_nope: true,
+      moe_router_dtype: 'float32',
+    };
+    assert.deepEqual(shapeOf(KEY, text(published)), shapeOf(KEY));
+    assert.deepEqual(shapeOf(KEY, text({ ...published, layer_types: null })), shapeOf(KEY));
+    const turned = { kda_layers: [1, 2, 3], full_attn_layers: [0, 4] };
+    const other = { ...published, linear_attn_config: { ...published.linear_attn_config, ...turned } };
+    refuses(KEY, text(other), 'MODEL_CORRUPT', /different kinds of layer 0/);
+    const fromOne = { ...lists, kda_layers: [1, 3, 4], full_attn_layers: [2, 5] };
+    const counted = { ...published, linear_attn_config: { ...published.linear_attn_config, ...fromOne } };
+    refuses(KEY, text(counted), 'MODEL_CORRUPT', /do not name each of the 5 layers once/);
+    for (const key of ['index_kpool_compress', 'mhc', 'mla_use_nope']) {
+      refuses(KEY, text({ ...published, [key]: false }), 'MODEL_UNSUPPORTED', new RegExp(`${key} is false`));
+    }
+  });
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { LatentMixer } from '../../shared/model/model-shape.js';
-import { type Config, configOf, refuses, shapeOf } from './fixture-config.js';
+import { type Config, configOf, read, refuses, shapeOf } from './fixture-config.js';
 
 const KEY = 'hyv4';
 
@@ -55,7 +55,27 @@ describe('the config.json of HY4', () => {
     assert.equal(shapeOf(KEY, { swiglu_limit: -1 }).expert.limit, 0);
     const changed = shapeOf(KEY, { hc_magnitude: 1.5, hc_mult: 3 }).streams;
     assert.deepEqual(changed, { kind: 'added', count: 3, epsilon: Math.fround(1e-6), magnitude: 1.5 });
-    refuses(KEY, { hc_mult: 1 }, 'MODEL_CORRUPT', /streams/);
+    refuses(KEY, { hc_mult: 1 }, 'MODEL_UNSUPPORTED', /hc_mult is 1, supported is 2 to 8/);
     refuses(KEY, { hc_magnitude: 0 }, 'MODEL_CORRUPT', /hc_magnitude/);
+  });
+
+  it('has the keys of Hy4-preview as it is published, and leaves its guessing layer out', () => {
+    const published = {
+      layer_types: Array.from({ length: 5 }, () => 'deepseek_sparse_attention'),
+      enable_ihc: true,
+      enable_lm_head_fp32: true,
+      gated_mla: true,
+      gating_type: 'elementwise',
+      learnable_sink: true,
+      mtp_loss_factor: 0.1,
+    };
+    assert.deepEqual(shapeOf(KEY, published), shapeOf(KEY));
+    for (const key of ['enable_ihc', 'gated_mla', 'learnable_sink']) {
+      refuses(KEY, { [key]: false }, 'MODEL_UNSUPPORTED', new RegExp(`${key} is false`));
+    }
+    refuses(KEY, { gating_type: 'headwise' }, 'MODEL_UNSUPPORTED', /gating_type is "headwise"/);
+    const { layout } = read(KEY);
+    assert.ok(layout.isLeftOut('model.mtp_layers.0.eh_proj.weight'));
+    assert.ok(!layout.isLeftOut('model.layers.0.self_attn.q_a_proj.weight'));
   });
 });
