@@ -71,6 +71,8 @@ export class ModelDevice {
   readonly abandoned = new Set<number>();
   /** Tickets of executes that read the lower slices. */
   private readonly readers = new Set<number>();
+  /** "layer expert" -> the passes for which main has doubted it since it was named last. */
+  private readonly doubted = new Map<string, Set<string>>();
   private readonly workingSlots: number;
   private readonly cache: ModelCache | null;
   private readonly entries: PerPart<ModelEntry[]>;
@@ -113,10 +115,10 @@ export class ModelDevice {
     return this.slots.slice(this.workingSlots);
   }
 
-  /** "slot layer expert" of every load under way that is wanted. */
+  /** "slot layer expert" of every load under way that is wanted. Main doubts none of them: such a load gives way to others. */
   loading(): string[] {
     return this.slots.flatMap(({ phase, load }, slot) =>
-      phase === 'loading' && load !== null ? [`${slot} ${load.layer} ${load.expert}`] : [],
+      phase === 'loading' && load !== null && !this.isDoubted(load) ? [`${slot} ${load.layer} ${load.expert}`] : [],
     );
   }
 
@@ -135,12 +137,29 @@ export class ModelDevice {
   }
 
   send(event: SlotEvent): void {
+    this.noteDoubts(event);
     for (const action of this.schedule.handle(event)) this.carryOut(action);
     for (const { slot, tickets } of this.schedule.waitedLoads) {
       if (this.slots[slot]?.lower !== 'loading') continue;
       for (const ticket of tickets)
         assert.ok(this.readers.has(ticket), 'an execute waits for lower slices that it does not read');
     }
+  }
+
+  private noteDoubts(event: SlotEvent): void {
+    if (event.kind !== 'doubt' && event.kind !== 'predict' && event.kind !== 'execute') return;
+    const pass = `${event.pass.sequence} ${event.pass.position}`;
+    for (const expert of event.kind === 'execute' ? [event.expert] : event.experts) {
+      const key = `${event.layer} ${expert}`;
+      const passes = this.doubted.get(key) ?? new Set<string>();
+      if (event.kind === 'doubt') passes.add(pass);
+      else passes.delete(pass);
+      this.doubted.set(key, passes);
+    }
+  }
+
+  private isDoubted({ layer, expert }: { layer: number; expert: number }): boolean {
+    return (this.doubted.get(`${layer} ${expert}`)?.size ?? 0) > 0;
   }
 
   /** Lets one thing under way end; false when nothing is. */
