@@ -49,9 +49,9 @@ const LONGEST = LONG
       'integration/worker-daemon',
       'integration/cuda-cluster',
     ];
-/** Tests of commands that start no daemon, of what is installed, of the page's memory, and of answers over HTTP: they measure no wait. */
+/** Tests of commands that start no daemon, of what is installed, and of answers over HTTP: they measure no wait. */
 const COMPUTING =
-  /\/integration\/(generate-|plan-command|simulate-command|missing-addon|release-install|page-heap|http-(sdks|recorded-clients|response-clients|reply-forms|openai|anthropic|ollama))/;
+  /\/integration\/(generate-|plan-command|simulate-command|missing-addon|release-install|http-(sdks|recorded-clients|response-clients|reply-forms|openai|anthropic|ollama))/;
 const SLOWEST_SHOWN = 15;
 
 function testFiles(...folders) {

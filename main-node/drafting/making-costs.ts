@@ -11,17 +11,18 @@ export const RETRY_SHARE = 0.03;
  * come first, decides nothing.
  */
 export class MakingCosts {
-  private latest: readonly number[] = [];
+  private readonly latest = new Float64Array(REMEMBERED);
+  private measured = 0;
 
   /** Milliseconds for each draft; 0: not measured yet. */
   get draftMs(): number {
-    const { latest } = this;
-    return [...latest].sort((left, right) => left - right)[Math.floor((latest.length - 1) / 2)] ?? 0;
+    const known = this.latest.slice(0, Math.min(this.measured, REMEMBERED)).sort();
+    return known[Math.floor((known.length - 1) / 2)] ?? 0;
   }
 
   /** So many drafts, one at least, were made in this time. */
   made(drafts: number, ms: number): void {
-    this.latest = [...this.latest, ms / drafts].slice(-REMEMBERED);
+    this.latest[this.measured++ % REMEMBERED] = ms / drafts;
   }
 }
 

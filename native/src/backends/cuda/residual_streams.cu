@@ -55,10 +55,9 @@ __device__ void soften(float* mix, int streams, float epsilon) {
 }
 
 // One warp a row.
-__global__ void __launch_bounds__(kWarp) stream_weights_kernel(const StreamWeightsWork work) {
+__global__ void __launch_bounds__(kWarp) stream_weights_kernel(const StreamWeightsWork work, const int columns) {
   __shared__ float mix[kMostMixed];
   const int n = work.streams;
-  const int columns = work.columns();
   float* const values = work.values + int64_t{blockIdx.x} * columns;
   for (int i = static_cast<int>(threadIdx.x); i < columns; i += kWarp) {
     const int kind = i < n ? 0 : i < 2 * n ? 1 : 2;
@@ -129,7 +128,7 @@ __global__ void __launch_bounds__(kThreads) add_to_streams_kernel(const StreamMi
   if (column >= work.size) return;
   const int64_t row = blockIdx.y;
   float* const streams = work.streams + row * work.count * work.size + column;
-  const float* const behind = work.weights + row * work.columns() + work.count;
+  const float* const behind = work.weights + row * 2 * work.count + work.count;
   const Pack<kWidth> output = load_pack<kWidth>(work.output + row * work.size + column);
   for (int k = 0; k < work.count; ++k) {
     float* const stream = streams + int64_t{k} * work.size;
@@ -144,7 +143,7 @@ dim3 row_grid(int64_t elements, int rows) { return dim3(blocks_for(elements, kTh
 }  // namespace
 
 cudaError_t launch_stream_weights(const StreamWeightsWork& work, cudaStream_t stream) {
-  return launch_grid(dim3(static_cast<unsigned>(work.rows), 1, 1), kWarp, stream, stream_weights_kernel, work);
+  return launch_grid(dim3(static_cast<unsigned>(work.rows), 1, 1), kWarp, stream, stream_weights_kernel, work, work.columns());
 }
 
 cudaError_t launch_sum_streams(const StreamSumWork& work, cudaStream_t stream) {
