@@ -47,7 +47,7 @@ import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 import { refuseUnreadKeys } from '../model-config/unread-keys.js';
 import { quantizationBeside, readQuantization, saysQuantization } from './quantization-config.js';
 import { QUANTIZATION_FILES } from './weight-files.js';
-import { namesExperts, unreadArchitecture } from './unread-architectures.js';
+import { namesExperts, someEntry, unreadArchitecture } from './unread-architectures.js';
 
 /** Every family that can be read (docs/models.md, "Adding a family"). */
 export const MODEL_FAMILIES: readonly ModelFamily[] = [
@@ -106,6 +106,9 @@ const headSchema = z.looseObject({
   model_type: z.string().nullish(),
 });
 
+/** Objects and lists of a config.json stand in so many others at most; published ones have 6. */
+const MOST_DEPTH = 64;
+
 /**
  * Reads the contents of config.json by the family of its architecture.
  * @throws MODEL_CORRUPT, MODEL_UNSUPPORTED
@@ -118,6 +121,12 @@ export function parseModelConfig(
   const parsed = headSchema.safeParse(value);
   if (!parsed.success) {
     throw new OdmoeError('MODEL_CORRUPT', `${path}: ${z.prettifyError(parsed.error)}; download config.json again`);
+  }
+  if (someEntry(value, ({ depth }) => depth > MOST_DEPTH)) {
+    throw new OdmoeError(
+      'MODEL_CORRUPT',
+      `${path}: has objects in more than ${MOST_DEPTH} others; download config.json again`,
+    );
   }
   const family = findFamily(parsed.data, path);
   const usage = new ConfigUsage();

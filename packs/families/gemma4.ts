@@ -1,5 +1,12 @@
 import type { ConfigReader } from '../model-config/config-reader.js';
-import { inverseRoot, layerOf, modelConfig, readDecoder, routerOf } from '../model-config/decoder-config.js';
+import {
+  inverseRoot,
+  layerOf,
+  modelConfig,
+  readDecoder,
+  routerOf,
+  withoutExperts,
+} from '../model-config/decoder-config.js';
 import { readGlobalLayers } from '../model-config/global-layers.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import type { GluShape } from '../../shared/model/model-shape.js';
@@ -18,7 +25,7 @@ export const gemma4: ModelFamily = {
     const text = whole.within('text_config');
     const config = text === null ? whole : whole.picked('tie_word_embeddings', 'eos_token_id').beside(text);
     config.only('norm_topk_prob', [true], true);
-    config.only('enable_moe_block', [true], false);
+    if (!config.flagOr(false, 'enable_moe_block')) throw withoutExperts(config);
     config.only('hidden_size_per_layer_input', [0], 256);
     config.only('num_kv_shared_layers', [0], 0);
     config.only('use_double_wide_mlp', [false], false);

@@ -15,7 +15,12 @@ export const minimaxM3: ModelFamily = {
   name: 'minimax_m3_vl_text',
   architectures: ['MiniMaxM3SparseForConditionalGeneration'],
   explained: {
+    attention_output_gate: { why: 'attention has no gate', only: [false] },
+    img_token_compression_config: { why: IMAGES },
     merged_hidden_size: { why: IMAGES },
+    multimodal_projector_bias: { why: IMAGES },
+    num_reward_heads: { why: 'there is none', only: [0] },
+    process_image_mode: { why: IMAGES },
     projector_hidden_size: { why: IMAGES },
     use_gemma_norm: { why: 'norms always store what is added to 1', only: [true] },
   },

@@ -41,7 +41,9 @@ export const EXPLAINED_KEYS: ExplainedKeys = {
     why: 'it describes the weights, whose files say it themselves',
   }),
   ...each('initializer_range initializer_factor init_std init_method rescale_prenorm_residual', { why: TRAINING }),
-  ...each('router_jitter_noise input_jitter_noise seq_aux aux_loss_alpha gradient_checkpointing', { why: TRAINING }),
+  ...each('router_jitter_noise input_jitter_noise seq_aux aux_loss_alpha gradient_checkpointing ignore_index', {
+    why: TRAINING,
+  }),
   ...each('moe_capacity moe_aux_loss_lambda moe_orthogonal_loss_lambda moe_z_loss_lambda', { why: TRAINING }),
   ...each('moe_drop_tokens moe_random_routing_dropped_token moe_use_hard_gate sinkhorn_2gate', {
     why: OFF,

@@ -3,9 +3,12 @@ import type { ExplainedKeys } from './explained-keys.js';
 import { type StateSpaceMixer, stateSpaceChannels } from '../../shared/model/model-shape.js';
 import { convolutionNames, everyRows } from './tensor-names.js';
 
+/** Nemotron-3-Ultra writes its limit so: no FP32 number is beyond it. */
+const LARGEST_STEPS = [0, 1e308];
+
 /** Keys of Mamba-2 layers that change no answer. */
 export const STATE_SPACE_KEYS: ExplainedKeys = {
-  time_step_limit: { why: 'steps are not limited', only: [[0, Infinity]] },
+  time_step_limit: { why: 'steps are not limited', only: [[0, Infinity], LARGEST_STEPS] },
   mamba_chunk_size: { why: 'it says how a program spreads the same arithmetic' },
 };
 

@@ -165,6 +165,51 @@ describe('ropes of shares that give no whole pairs', () => {
   });
 });
 
+describe('the config.json of published models with keys that change no answer', () => {
+  it('has a number of Kimi-K2.5 that labels of its training have', () => {
+    assert.deepEqual(shapeOf('kimik25', { ignore_index: -100 }), shapeOf('kimik25'));
+  });
+
+  it('says that no step of Nemotron-3-Ultra is beyond any number', () => {
+    assert.deepEqual(shapeOf('nemotronh', { time_step_limit: [0, 1e308] }), shapeOf('nemotronh'));
+    refuses('nemotronh', { time_step_limit: [0, 1] }, 'MODEL_UNSUPPORTED', /time_step_limit is \[0,1\]/);
+  });
+
+  it('says of MiniMax-M3 what it has not, and what its images take', () => {
+    const text = configOf('minimaxm3').text_config as Config;
+    const changed = { process_image_mode: 'dynamic_res', multimodal_projector_bias: true, num_reward_heads: 0 };
+    const more = { img_token_compression_config: {}, attention_output_gate: false };
+    assert.deepEqual(
+      shapeOf('minimaxm3', { ...changed, img_token_compression_config: {}, text_config: { ...text, ...more } }),
+      shapeOf('minimaxm3'),
+    );
+    const gated = { text_config: { ...text, attention_output_gate: true } };
+    refuses('minimaxm3', gated, 'MODEL_UNSUPPORTED', /attention_output_gate is true/);
+  });
+
+  it('says that scales of FP8 are of blocks', () => {
+    const fp8 = { quant_method: 'fp8', weight_block_size: [128, 128], act_per_tensor: false };
+    const schemes = (more: Config): unknown => read('qwen3moe', { quantization_config: { ...fp8, ...more } }).schemes;
+    assert.deepEqual(schemes({ weight_per_tensor: false }), schemes({}));
+    const whole = { quantization_config: { ...fp8, weight_per_tensor: true } };
+    refuses('qwen3moe', whole, 'MODEL_UNSUPPORTED', /weight_per_tensor is true/);
+  });
+
+  it('names a Gemma-4 without experts a dense model', () => {
+    const text_config = { ...(configOf('gemma4moe').text_config as Config), enable_moe_block: false };
+    refuses('gemma4moe', { text_config }, 'MODEL_UNSUPPORTED', /no layer of the model has experts/);
+  });
+
+  it('may not stand in itself thousands of times', () => {
+    let deep: unknown = 1;
+    for (let depth = 0; depth < 20_000; depth += 1) deep = { a: deep };
+    assert.throws(() => read('qwen3moe', { deep }), {
+      code: 'MODEL_CORRUPT',
+      message: /has objects in more than 64 others/,
+    });
+  });
+});
+
 describe('the config.json of indexers', () => {
   it('may choose more positions than the context has, whatever they would take', () => {
     const shape = (maxPositions: number): void => {

@@ -267,7 +267,6 @@ describe('config.json of each family', () => {
     const uneven = { ...rest, per_layer_config: { 2: ofGlobal, 5: { ...ofGlobal, head_dim: 16 } } };
     refuses('gemma4moe', { text_config: uneven }, 'MODEL_UNSUPPORTED', /per_layer_config is \[32,16\]/);
     for (const [key, value] of Object.entries({
-      enable_moe_block: false,
       hidden_size_per_layer_input: 8,
       num_kv_shared_layers: 2,
       use_double_wide_mlp: true,

@@ -12,6 +12,9 @@ export const NEUTRAL_KEYS = ['modules_to_not_convert', 'ignored_layers', 'ignore
 export function readFp8(config: ConfigReader): WeightScheme[] {
   config.idle(...NEUTRAL_KEYS, 'expert_dtype');
   config.only('fmt', ['e4m3', 'float8_e4m3fn'], 'e4m3');
+  // Scales are of blocks; what is of activations changes no weight.
+  config.only('weight_per_tensor', [false], false);
+  config.idle('act_per_tensor');
   config.only('activation_scheme', ['dynamic', 'static'], 'dynamic');
   if (config.isNull('weight_block_size')) return [{ kind: 'fp8', scales: 'tensor' }];
   const blocks = config.numbersOr(null, 'weight_block_size');
