@@ -38,6 +38,9 @@ const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number; 
   'state-spaces': { layers: 5, experts: 21 },
   indexers: { layers: 4, experts: 18 },
   'draft-head': { layers: 4, experts: 12, headExperts: 6 },
+  'chosen-blocks': { layers: 4, experts: 18 },
+  pools: { layers: 4, experts: 24 },
+  'chosen-pools': { layers: 4, experts: 18 },
 };
 
 /** Keys and values are allocated in blocks of this many positions. */

@@ -9,6 +9,7 @@ import {
   type Fault,
   type FaultKind,
   MODEL_WITH_HEAD,
+  MODELS_OF_PARTS,
   type Scenario,
   type ScenarioModel,
   type ScenarioNode,
@@ -47,14 +48,22 @@ export function drawScenario(seed: number): Scenario {
   return { ...scenario, calmMs: calmFrom(scenario.faults) };
 }
 
-/** Share of the scenarios whose model has a head that drafts. */
-const WITH_HEAD = 0.15;
+/** Models that are drawn aside, so that the others are drawn as before: the share of the scenarios that have one of them. */
+const DRAWN_ASIDE: readonly { name: string; share: number; models: readonly ScenarioModel[] }[] = [
+  { name: 'head', share: 0.15, models: [MODEL_WITH_HEAD] },
+  { name: 'parts', share: 0.15, models: MODELS_OF_PARTS },
+];
 
-/** The model with a head is drawn aside, so that the others are drawn as before. */
 function drawModel(random: SeededRandom, theme: Theme): ScenarioModel {
   const models = modelsOf(theme);
-  const model = random.pick(models.filter((one) => one !== MODEL_WITH_HEAD));
-  return models.includes(MODEL_WITH_HEAD) && random.fork('head').chance(WITH_HEAD) ? MODEL_WITH_HEAD : model;
+  const isAside = (model: ScenarioModel): boolean => DRAWN_ASIDE.some((aside) => aside.models.includes(model));
+  let drawn = random.pick(models.filter((one) => !isAside(one)));
+  for (const { name, share, models: all } of DRAWN_ASIDE) {
+    const own = random.fork(name);
+    const possible = all.filter((one) => models.includes(one));
+    if (possible.length > 0 && own.chance(share)) drawn = own.pick(possible);
+  }
+  return drawn;
 }
 
 /** Share of the clusters that verify executions in which a worker lies. */

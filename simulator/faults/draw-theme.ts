@@ -51,7 +51,12 @@ export function modelsOf(theme: Theme): readonly ScenarioModel[] {
   return theme === 'mainRestarts' ? SCENARIO_MODELS.filter((model) => !RECURRENT.has(model)) : SCENARIO_MODELS;
 }
 
-const RECURRENT: ReadonlySet<ScenarioModel> = new Set(['delta-nets', 'short-convolutions', 'state-spaces']);
+const RECURRENT: ReadonlySet<ScenarioModel> = new Set([
+  'chosen-pools',
+  'delta-nets',
+  'short-convolutions',
+  'state-spaces',
+]);
 
 export function nodesWanted(theme: Theme): WantedNodes {
   return NODES_OF[theme] ?? ANY_NODES;

@@ -10,7 +10,14 @@ import { EXACT_QUALITY, type Quality } from '../../shared/settings/quality.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawRows } from './drawn-rows.js';
 import { DEVICE_BYTES, drawBudget, drawContextMemory } from './draw-budget.js';
-import { type DrawnLink, type DrawnPace, MODEL_WITH_HEAD, type ScenarioModel, type ScenarioNode } from './scenario.js';
+import {
+  type DrawnLink,
+  type DrawnPace,
+  MODEL_WITH_HEAD,
+  MODELS_OF_PARTS,
+  type ScenarioModel,
+  type ScenarioNode,
+} from './scenario.js';
 import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 
@@ -107,6 +114,7 @@ const SLICED_SHARE = 0.2;
 
 /** Their routers choose by other numbers than their scores, so that no logical cache can choose other experts. */
 const WITHOUT_LOGICAL_CACHE: ReadonlySet<ScenarioModel> = new Set<ScenarioModel>([
+  ...MODELS_OF_PARTS,
   'dense-ends',
   'draft-head',
   'indexers',

@@ -6,11 +6,18 @@ export const SCENARIO_MODELS = [
   ...(['four-experts', 'six-experts', 'one-of-three', 'three-of-five'] as const),
   ...(['delta-nets', 'latent-attention', 'mxfp4-experts', 'short-convolutions', 'dense-ends'] as const),
   ...(['state-spaces', 'indexers', 'draft-head'] as const),
+  ...(['chosen-blocks', 'pools', 'chosen-pools'] as const),
 ] as const;
 export type ScenarioModel = (typeof SCENARIO_MODELS)[number];
 
 /** Its pack has a head that drafts. */
 export const MODEL_WITH_HEAD = 'draft-head' satisfies ScenarioModel;
+
+/**
+ * Models of attention to parts of what a sequence has: to blocks of positions that an indexer chooses (MiniMax-M3), to entries of pools, with residual streams
+ * and experts by token (DeepSeek-V4), and to chosen pools, with Kimi delta attention (GLM-5-Next).
+ */
+export const MODELS_OF_PARTS = ['chosen-blocks', 'pools', 'chosen-pools'] as const satisfies readonly ScenarioModel[];
 
 /** Faults that are drawn for any cluster. */
 export const ANY_FAULTS = [
