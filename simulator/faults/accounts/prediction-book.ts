@@ -1,3 +1,4 @@
+import { expertLayerNumbers } from '../../../shared/model/model-shape.js';
 import type { Announce, Predict } from '../../../shared/wire/messages.js';
 import { isAlone, type AnswerAccount } from './answer-account.js';
 import type { JointPass } from './ran-passes.js';
@@ -18,6 +19,13 @@ export function predictsItself({ settings, hasMaps }: Pick<AnswerAccount, 'setti
   return hasMaps || source === 'random' || source === 'router-ahead' || source === 'trained';
 }
 
+function layersKnown({ settings, shape }: Pick<AnswerAccount, 'settings' | 'shape'>): ReadonlySet<number> {
+  const { source } = settings.prediction;
+  if (source === 'random' || source === 'off') return new Set();
+  const byToken = expertLayerNumbers(shape).map((layer) => shape.layers[layer]?.routed?.byToken === true);
+  return new Set([...byToken.keys()].filter((layer) => byToken[layer] === true));
+}
+
 /** Replays the events of an answer as main should have handled them, and finds the predictions for its rows and their quality. */
 export class PredictionBook {
   activated = 0;
@@ -35,10 +43,13 @@ export class PredictionBook {
   private running: JointPass | null = null;
   private lastDecided = -1;
   private readonly layers: number;
+  /** Layers whose routers choose by the token, where main uses that: it knows the experts before each pass. */
+  private readonly known: ReadonlySet<number>;
 
   constructor(private readonly answer: AnswerAccount) {
     const { account, shape } = answer;
     this.layers = shape.expertLayers;
+    this.known = layersKnown(answer);
     for (const event of account.events) {
       if (event.kind === 'end') break;
       this.take(event, predictsItself(answer));
@@ -129,7 +140,8 @@ export class PredictionBook {
     const predicted = prediction?.experts ?? (isAlone(running, this.answer.decodes) ? this.own.get(place) : undefined);
     this.remembered.delete(place);
     this.layerOf(running, layer).inTime = prediction;
-    if (predicted === undefined) this.missed.set(place, chosen);
+    if (this.known.has(layer)) this.predictedCorrectly += chosen.size;
+    else if (predicted === undefined) this.missed.set(place, chosen);
     else this.predictedCorrectly += [...chosen].filter((expert) => predicted.includes(expert)).length;
   }
 }
