@@ -144,9 +144,11 @@ export function describeModel(
 ): ModelDescription {
   const { shape } = source;
   const bytesPerLayer = Array.from({ length: shape.expertLayers }, (_, layer) => layerBytes(source, layer));
-  const places = [...densePlaces(shape, source.tiedEmbeddings)];
-  const dense = places.map(({ role, layer }) => source.dense(role, layer));
-  const denseParameters = dense.map((tensor) => tensor.rows * tensor.columns).reduce(add, 0);
+  const dense = Array.from(densePlaces(shape, source.tiedEmbeddings), ({ role, layer }) => ({
+    role,
+    tensor: source.dense(role, layer),
+  }));
+  const denseParameters = dense.map(({ tensor }) => tensor.rows * tensor.columns).reduce(add, 0);
   const expertParameters = expertParameterCount(shape);
   const files = filesOf(source);
   const slicesOnly = source.kind === 'pack' && isSlicesOnly(source.manifest);
@@ -162,7 +164,7 @@ export function describeModel(
     eosTokenIds: source.eosTokenIds,
     parameters: denseParameters + shape.expertLayers * shape.experts * expertParameters,
     parametersPerToken: denseParameters + shape.expertLayers * shape.expertsPerToken * expertParameters,
-    denseBytes: places.map(({ role, layer }) => denseBytes(role, source.dense(role, layer))).reduce(add, 0),
+    denseBytes: dense.map(denseBytes).reduce(add, 0),
     expertBytes: bytesPerLayer.reduce(add, 0),
     bytesPerLayer,
     layerKinds: layerKinds(shape),
@@ -176,12 +178,12 @@ export function describeModel(
 }
 
 /** A table of experts by token may be stored as numbers of 64 bits, of which the low words are read: no other tensor has the high ones. */
-function denseBytes(role: DenseRole, tensor: TensorSource): number {
+function denseBytes({ role, tensor }: { role: DenseRole; tensor: TensorSource }): number {
   return storedBytes(role === 'tokenExperts' ? { ...tensor, view: null } : tensor);
 }
 
 function draftHeadBytes(head: DraftHeadSource): number {
-  const dense = ownDensePlaces(head).map(({ role, layer }) => denseBytes(role, head.dense(role, layer)));
+  const dense = ownDensePlaces(head).map(({ role, layer }) => storedBytes(head.dense(role, layer)));
   const experts = Array.from({ length: head.shape.experts }, (_, expert) => {
     const matrices = head.expert(0, expert);
     return EXPERT_MATRICES.map((part) => storedBytes(matrices[part])).reduce(add, 0);

@@ -102,7 +102,7 @@ export function cacheRowBytes({ context }: LayerArithmetic): number {
   return context.reduce((sum, { positionBytes }) => sum + positionBytes, 0);
 }
 
-/** Of pools a row reads one entry for each, so that a position has a part of it. The values and gates of positions are read once, for their entry. */
+/** A row reads one entry of each pool, so that a position has a part of it. The values and gates of positions are read once, for their entry. */
 function pooledWork({ heads, headDim, window, pools }: PooledMixer, rowBytes: number): ContextWork[] {
   const keyBytes = headDim * FLOAT_BYTES;
   const vectorFlop = PRODUCT_FLOP * heads * 2 * headDim;
@@ -135,7 +135,7 @@ function contextWork(mixer: MixerShape, hiddenSize: number, chosen: number): Con
   if (mixer.kind === 'pooled') return pooledWork(mixer, rowBytes);
   if (mixer.kind !== 'latent') return [];
   const { indexer } = mixer;
-  // Of pools a row reads one key for each, so that a position has a part of it. The gates of positions are read once, for their key.
+  // A row reads one key of each pool, so that a position has a part of it. The gates of positions are read once, for their key.
   const pool = indexer?.poolPositions ?? 1;
   const indexBytes = ((indexer?.headDim ?? 0) * FLOAT_BYTES) / pool;
   // The scores use the latent and the rotated part; the sum uses the latent.

@@ -1,6 +1,6 @@
 import type { MemberRows, PassMember } from '../pass/pass-member.js';
 
-/** What the drafter of a sequence holds: the model's own head makes drafts with it. */
+/** Rows of the drafter with which the model's own head makes drafts for a sequence. */
 export interface DrafterRows {
   /** Position of the first row that it has, or that it is going to have; Infinity: the first one that a pass writes from now on. */
   readonly first: number;

@@ -12,8 +12,8 @@ export interface HeadSizes {
   /** Rows of one pass of the head. */
   readonly passRows: number;
   /**
-   * Where a row costs the work of others: the head runs only when drafts are asked for, and begins with so many rows at most, the last ones. Its attention
-   * then misses the rows before, so that the first drafts behind a long prompt may be worse. Null: it is fed all rows as they come.
+   * Most rows with which the head begins, the last ones; it then runs only when drafts are asked for. A number is set where each row costs the work of
+   * others. The head's attention misses the rows before, so that the first drafts behind a long prompt may be worse. Null: the head is fed all rows.
    */
   readonly firstRows: number | null;
 }

@@ -104,8 +104,8 @@ export class TrainedAhead {
    */
   foretell(layer: number): void {
     const { maps, time } = this.predictor;
-    const mapped = maps.mappedAt(layer).filter(({ distance }) => this.isWanted(layer, distance));
-    if (mapped.length === 0 || this.aside === 'running') return;
+    if (this.aside === 'running') return;
+    if (!maps.mappedAt(layer).some(({ distance }) => this.isWanted(layer, distance))) return;
     const { answers, answerRows } = this;
     if (time.mayRunHere(answerRows))
       this.speak(

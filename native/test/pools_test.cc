@@ -151,7 +151,7 @@ void sees_whole_pools(const std::string& set, int threads) {
       work.whole_pools = true;
       work.out_stride = gathered_floats(seen_room(work, work.furthest()), size);
       const DeviceFloats out(*backend, static_cast<size_t>(work.n * work.out_stride));
-      // Of n pools the second and the last are chosen.
+      // The second and the last pool are chosen.
       std::vector<int32_t> chosen;
       for (const AttentionRow& row : rows) chosen.insert(chosen.end(), {1, (row.position + 1) / positions - 1});
       std::vector<float> bits(chosen.size());

@@ -73,7 +73,8 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const tables: CheckpointTensor[] = [];
   for (const expected of expectedTensors(config)) {
     tensors.push(finder.find(expected));
-    if (expected.encoding === 'integers') tables.push(...[found.tensors.get(expected.name) ?? []].flat());
+    const table = expected.encoding === 'integers' ? found.tensors.get(expected.name) : undefined;
+    if (table !== undefined) tables.push(table);
   }
   for (const one of tables) if (!gone.has(basename(one.path))) await refuseWideNumbers(one);
   const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);

@@ -43,11 +43,12 @@ import { qwen3Next } from '../families/qwen3-next.js';
 import { step3p5 } from '../families/step3p5.js';
 import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
 import { fileExists, parseJson, readBoundedFile, readJsonFile } from '../../shared/base/files/read-file.js';
+import { someEntry } from '../model-config/some-entry.js';
 import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 import { refuseUnreadKeys } from '../model-config/unread-keys.js';
 import { quantizationBeside, readQuantization, saysQuantization } from './quantization-config.js';
 import { QUANTIZATION_FILES } from './weight-files.js';
-import { namesExperts, someEntry, unreadArchitecture } from './unread-architectures.js';
+import { namesExperts, unreadArchitecture } from './unread-architectures.js';
 
 /** Every family that can be read (docs/models.md, "Adding a family"). */
 export const MODEL_FAMILIES: readonly ModelFamily[] = [

@@ -1,3 +1,5 @@
+import { someEntry } from '../model-config/some-entry.js';
+
 /** Architectures that no family reads, with the reasons. `missing`: what odmoe lacks and may get; `never`: why no cluster could run them. */
 type Unread = { readonly missing: readonly string[] } | { readonly never: string };
 
@@ -35,18 +37,4 @@ export function unreadArchitecture(names: readonly string[]): ({ readonly name: 
 /** True if a key of the config, or of an object in it, is about experts. */
 export function namesExperts(value: unknown): boolean {
   return someEntry(value, ({ key }) => /expert|moe/.test(key));
-}
-
-/** True if an object, or one in it, at any depth, has an entry of this kind. */
-export function someEntry(value: unknown, isWanted: (entry: { key: string; depth: number }) => boolean): boolean {
-  const waiting: { value: unknown; depth: number }[] = [{ value, depth: 1 }];
-  for (let one = waiting.pop(); one !== undefined; one = waiting.pop()) {
-    const { depth } = one;
-    if (one.value === null || typeof one.value !== 'object') continue;
-    for (const [key, inner] of Object.entries(one.value)) {
-      if (isWanted({ key, depth })) return true;
-      waiting.push({ value: inner, depth: depth + 1 });
-    }
-  }
-  return false;
 }

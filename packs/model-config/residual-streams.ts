@@ -2,7 +2,7 @@ import { MOST_STREAMS, type StreamsShape } from '../../shared/model/model-shape.
 import type { TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
 
-/** What residual streams of any kind have. @throws MODEL_UNSUPPORTED: one stream alone, or too many */
+/** Reads the number of residual streams, and their epsilon. @throws MODEL_UNSUPPORTED: one stream alone, or too many */
 export function readStreamCount(config: ConfigReader): Pick<StreamsShape, 'count' | 'epsilon'> {
   const key = 'hc_mult';
   const count = config.sizeOr(4, key);

@@ -16,7 +16,7 @@ interface Reference {
 /** transformers computes in FP32. */
 const TOLERANCE = 2e-4;
 /** Families whose formulas no other test checks in FP64. */
-const NAMES = ['deepseekv4', 'hyv4'];
+const NAMES = ['deepseekv4', 'glm5next', 'hyv4'];
 
 function logSumExp(logits: Vector): number {
   const highest = Math.max(...logits);

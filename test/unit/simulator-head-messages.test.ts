@@ -39,7 +39,7 @@ describe('simulator: the record without the head', () => {
       result('sent', requestId),
       result('arrived', requestId),
     ];
-    // Of the first request of the head the last result has arrived; the second one is never answered.
+    // The last result of the head's first request has arrived; its second request is never answered.
     const head = [execute('sent', 1, HEAD), result('sent', 1), result('arrived', 1), execute('sent', 2, HEAD)];
     assert.deepEqual(withoutHead([...head, ...model(1), ...model(2)], MAIN, LAYERS), [...model(1), ...model(2)]);
     assert.deepEqual(withoutHead([...head, result('arrived', 1)], MAIN, LAYERS), [result('arrived', 1)]);

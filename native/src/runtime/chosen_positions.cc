@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "odmoe/error.h"
+#include "pools.h"
 
 namespace odmoe {
 namespace {
@@ -14,15 +15,6 @@ struct IndexRows {
   float* weights;
   float* vectors;  // as the cache has them: the key, and with pools the gates; without pools this is `keys`
 };
-
-AttentionShape vectors_alone(int count, int size) {
-  AttentionShape shape;
-  shape.heads = count;
-  shape.kv_heads = count;
-  shape.head_dim = size;
-  shape.values_in_keys = true;
-  return shape;
-}
 
 void rotate(PassState& pass, const IndexerShape& indexer, const IndexRows& rows) {
   const RopeAngles angles = pass.angles(indexer.rotary->rope);
@@ -67,8 +59,6 @@ std::vector<AttentionRow> index_rows(const PassState& pass) {
   return rows;
 }
 
-int64_t complete_pools(const IndexerShape& indexer, int position) { return (int64_t{position} + 1) / indexer.pool_positions; }
-
 // Makes the keys of the pools that rows end, and stores them in the place of the keys of their last positions. entries: scratch for one of each row.
 void add_pool_keys(PassState& pass, const IndexerShape& indexer, const float* gate_biases, float* entries) {
   std::vector<AttentionRow> ending = index_rows(pass);
@@ -80,36 +70,19 @@ void add_pool_keys(PassState& pass, const IndexerShape& indexer, const float* ga
   backend.store_key_values(ending.data(), entries, nullptr, indexer.head_dim, n, vectors_alone(1, indexer.head_dim));
 }
 
-// The keys of a sequence's pools up to a position of the pass, as a cache of their own.
-std::vector<float*> gather_pool_keys(PassState& pass, const IndexerShape& indexer, const AttentionRow& last) {
-  float* const* const blocks = last.cache.value_blocks;
-  const AttentionRow row{{blocks, blocks}, last.position};
-  SeenWork seen;
-  seen.out = pass.index_entries.floats();
-  seen.host_rows = &row;
-  seen.n = 1;
-  seen.size = indexer.head_dim;
-  seen.positions = indexer.pool_positions;
-  seen.entries = static_cast<int>(complete_pools(indexer, last.position));
-  pass.backend().gather_seen(seen);
-  std::vector<float*> gathered;
-  for (int entry = 0; entry < seen.entries; entry += kAttentionChunk) {
-    gathered.push_back(seen.out + int64_t{entry} * indexer.head_dim);
-  }
-  return gathered;
-}
-
 // Each sequence chooses among its own pools.
 void choose_pools(PassState& pass, const IndexerShape& indexer, const IndexRows& rows) {
   auto* const chosen = reinterpret_cast<int32_t*>(pass.chosen_positions.bytes());
   for (const SequenceRun& run : pass.runs) {
     const int64_t first = run.first_row;
     const AttentionRow& last = pass.attention_rows[static_cast<size_t>(first + run.rows - 1)];
-    if (complete_pools(indexer, last.position) <= indexer.choices()) continue;
-    const std::vector<float*> keys = gather_pool_keys(pass, indexer, last);
+    if (complete_pools(indexer.pool_positions, last.position) <= indexer.choices()) continue;
+    const std::vector<float*> keys =
+        gather_entries(pass, last.cache.value_blocks, last.position, indexer.head_dim, indexer.pool_positions);
     std::vector<AttentionRow> choosing;
     for (int row = 0; row < run.rows; row++) {
-      choosing.push_back({{keys.data(), nullptr}, static_cast<int32_t>(complete_pools(indexer, run.position + row)) - 1});
+      choosing.push_back(
+          {{keys.data(), nullptr}, static_cast<int32_t>(complete_pools(indexer.pool_positions, run.position + row)) - 1});
     }
     pass.backend().choose_positions({.chosen = chosen + first * indexer.choices(),
                                      .host_rows = choosing.data(),
@@ -134,18 +107,7 @@ void attend_pools(PassState& pass, float* out, const float* queries, int64_t str
   seen.entries = pass.chosen_count / pass.chosen_pool;
   seen.whole_pools = true;
   seen.chosen = reinterpret_cast<const int32_t*>(pass.chosen_positions.bytes()) + int64_t{first} * seen.entries;
-  seen.out_stride = gathered_floats(seen_room(seen, seen.furthest()), seen.size);
-  pass.backend().gather_seen(seen);
-  const int64_t block_floats = int64_t{kAttentionChunk} * seen.size;
-  const int64_t blocks = seen.out_stride / block_floats;
-  std::vector<float*> lists;
-  for (int64_t block = 0; block < n * blocks; block++) lists.push_back(seen.out + block * block_floats);
-  std::vector<AttentionRow> rows;
-  for (int row = 0; row < n; row++) {
-    const int64_t vectors = most_seen(seen, seen.host_rows[row].position);
-    rows.push_back({{lists.data() + row * blocks, nullptr}, static_cast<int32_t>(vectors) - 1});
-  }
-  pass.backend().attention(out, rows.data(), queries, stride, n, shape);
+  attend_copies(pass, seen, out, queries, stride, shape);
 }
 
 // True if a row at this position has more to see than the last indexer lets it.

@@ -60,15 +60,6 @@ void rotate(PassState& pass, const PooledMixer& mixer, const PooledRows& rows) {
   turn(rows.vectors, rows.stride, 1);
 }
 
-void store(PassState& pass, const std::vector<AttentionRow>& rows, const float* vectors, int64_t stride, int count, int size) {
-  AttentionShape shape;
-  shape.heads = count;
-  shape.kv_heads = count;
-  shape.head_dim = size;
-  shape.values_in_keys = true;
-  pass.backend().store_key_values(rows.data(), vectors, nullptr, stride, static_cast<int>(rows.size()), shape);
-}
-
 }  // namespace
 
 const float* mix_pooled(PassState& pass, const PooledMixer& mixer, const DenseWeights& weights, int layer) {
@@ -86,7 +77,8 @@ const float* mix_pooled(PassState& pass, const PooledMixer& mixer, const DenseWe
   project(pass, mixer, weights, rows);
   rotate(pass, mixer, rows);
   set_attention_rows(pass, layer);
-  store(pass, pass.attention_rows, rows.vectors, rows.stride, 1 + mixer.pool_vectors(), mixer.head_dim);
+  pass.backend().store_key_values(pass.attention_rows.data(), rows.vectors, nullptr, rows.stride, n,
+                                  vectors_alone(1 + mixer.pool_vectors(), mixer.head_dim));
   const AttentionShape shape{.heads = mixer.heads,
                              .kv_heads = 1,
                              .head_dim = mixer.head_dim,

@@ -53,15 +53,6 @@ Planes index_planes(const PooledMixer& mixer) {
   return {*mixer.pools, mixer.index_dim(), (1 + mixer.pool_vectors()) * int64_t{mixer.head_dim}};
 }
 
-AttentionShape vectors_alone(int count, int size) {
-  AttentionShape shape;
-  shape.heads = count;
-  shape.kv_heads = count;
-  shape.head_dim = size;
-  shape.values_in_keys = true;
-  return shape;
-}
-
 void rotate(PassState& pass, float* first, const RotaryShape& rotary, const RopeAngles& angles, int rows, int heads, int64_t dim) {
   pass.backend().rotate(
       {{first + rotary.offset, heads * dim, dim, rows, heads, 2 * angles.pairs}, angles.cos, angles.sin, rotary.pairing});
@@ -119,34 +110,22 @@ void store_index_vectors(PassState& pass, const PooledMixer& mixer, const DenseW
   pass.backend().store_key_values(rows.data(), vectors, nullptr, stride, n, vectors_alone(count, mixer.index_dim()));
 }
 
-int64_t complete_pools(const PooledMixer& mixer, int position) { return (int64_t{position} + 1) / mixer.pools->positions; }
-
 // Entries that a row can see at most.
 int most_entries(const PooledMixer& mixer, int max_positions) {
   const int all = max_positions / mixer.pools->positions;
   return mixer.pools->indexer ? std::min(mixer.pools->indexer->entries, all) : all;
 }
 
-// The entries of a sequence up to a position of the pass, as the keys of a cache of their own.
-std::vector<float*> gather_index_entries(PassState& pass, const PooledMixer& mixer, const AttentionRow& of) {
-  const int dim = mixer.index_dim();
-  MovedBlocks blocks(pass);
-  float* const* const list = blocks.at(of.cache.key_blocks, index_planes(mixer).own);
-  const AttentionRow row{{list, list}, of.position};
-  SeenWork seen;
-  seen.out = pass.index_entries.floats();
-  seen.host_rows = &row;
-  seen.n = 1;
-  seen.size = dim;
-  seen.positions = mixer.pools->positions;
-  seen.entries = static_cast<int>(complete_pools(mixer, of.position));
-  pass.backend().gather_seen(seen);
-  std::vector<float*> gathered;
-  for (int entry = 0; entry < seen.entries; entry += kAttentionChunk) gathered.push_back(seen.out + int64_t{entry} * dim);
-  return gathered;
-}
-
 }  // namespace
+
+AttentionShape vectors_alone(int count, int size) {
+  AttentionShape shape;
+  shape.heads = count;
+  shape.kv_heads = count;
+  shape.head_dim = size;
+  shape.values_in_keys = true;
+  return shape;
+}
 
 PoolNeeds::PoolNeeds(const ModelShape& shape, int max_rows) {
   for (const LayerShape& layer : shape.layers) {
@@ -230,7 +209,7 @@ void add_entries(PassState& pass, const PooledMixer& mixer, const DenseWeights& 
 bool choose_entries(PassState& pass, const PooledMixer& mixer, const DenseWeights& weights, const float* low, Scratch& scratch) {
   if (!mixer.pools->indexer) return false;
   const PoolIndexerShape& indexer = *mixer.pools->indexer;
-  const auto sees_all = [&](int position) { return complete_pools(mixer, position) <= indexer.entries; };
+  const auto sees_all = [&](int position) { return complete_pools(mixer.pools->positions, position) <= indexer.entries; };
   if (std::all_of(pass.positions.begin(), pass.positions.end(), sees_all)) return false;
   const int n = pass.count();
   const int64_t query_size = int64_t{indexer.heads} * indexer.head_dim;
@@ -246,10 +225,13 @@ bool choose_entries(PassState& pass, const PooledMixer& mixer, const DenseWeight
   for (const SequenceRun& run : pass.runs) {
     const AttentionRow& last = pass.attention_rows[static_cast<size_t>(run.first_row + run.rows - 1)];
     if (sees_all(last.position)) continue;
-    const std::vector<float*> keys = gather_index_entries(pass, mixer, last);
+    MovedBlocks blocks(pass);
+    float* const* const entries = blocks.at(last.cache.key_blocks, index_planes(mixer).own);
+    const std::vector<float*> keys = gather_entries(pass, entries, last.position, mixer.index_dim(), mixer.pools->positions);
     std::vector<AttentionRow> rows;
     for (int row = 0; row < run.rows; row++) {
-      rows.push_back({{keys.data(), nullptr}, static_cast<int32_t>(complete_pools(mixer, run.position + row)) - 1});
+      rows.push_back(
+          {{keys.data(), nullptr}, static_cast<int32_t>(complete_pools(mixer.pools->positions, run.position + row)) - 1});
     }
     pass.backend().choose_positions({.chosen = chosen + int64_t{run.first_row} * indexer.entries,
                                      .host_rows = rows.data(),
@@ -261,6 +243,36 @@ bool choose_entries(PassState& pass, const PooledMixer& mixer, const DenseWeight
                                      .count = indexer.entries});
   }
   return true;
+}
+
+std::vector<float*> gather_entries(PassState& pass, float* const* blocks, int position, int size, int pool_positions) {
+  const AttentionRow row{{blocks, blocks}, position};
+  SeenWork seen;
+  seen.out = pass.index_entries.floats();
+  seen.host_rows = &row;
+  seen.n = 1;
+  seen.size = size;
+  seen.positions = pool_positions;
+  seen.entries = static_cast<int>(complete_pools(pool_positions, position));
+  pass.backend().gather_seen(seen);
+  std::vector<float*> gathered;
+  for (int entry = 0; entry < seen.entries; entry += kAttentionChunk) gathered.push_back(seen.out + int64_t{entry} * size);
+  return gathered;
+}
+
+void attend_copies(PassState& pass, SeenWork seen, float* out, const float* queries, int64_t stride, const AttentionShape& shape) {
+  seen.out_stride = gathered_floats(seen_room(seen, seen.furthest()), seen.size);
+  pass.backend().gather_seen(seen);
+  const int64_t block_floats = int64_t{kAttentionChunk} * seen.size;
+  const int64_t row_blocks = seen.out_stride / block_floats;
+  std::vector<float*> lists;
+  for (int64_t block = 0; block < seen.n * row_blocks; block++) lists.push_back(seen.out + block * block_floats);
+  std::vector<AttentionRow> rows;
+  for (int row = 0; row < seen.n; row++) {
+    const auto vectors = static_cast<int32_t>(most_seen(seen, seen.host_rows[row].position));
+    rows.push_back({{lists.data() + row * row_blocks, nullptr}, vectors - 1});
+  }
+  pass.backend().attention(out, rows.data(), queries, stride, seen.n, shape);
 }
 
 void attend_seen(PassState& pass, const PooledMixer& mixer, float* out, const float* queries, const AttentionShape& shape,
@@ -280,17 +292,7 @@ void attend_seen(PassState& pass, const PooledMixer& mixer, float* out, const fl
     seen.host_rows = sources.data() + first;
     seen.n = std::min(kSeenRows, pass.count() - first);
     if (chooses) seen.chosen = reinterpret_cast<const int32_t*>(pass.chosen_entries.bytes()) + int64_t{first} * seen.entries;
-    seen.out_stride = gathered_floats(most_seen(seen, seen.furthest()), seen.size);
-    pass.backend().gather_seen(seen);
-    const int64_t row_blocks = seen.out_stride / (int64_t{kAttentionChunk} * seen.size);
-    std::vector<float*> lists;
-    for (int64_t block = 0; block < seen.n * row_blocks; block++) lists.push_back(seen.out + block * kAttentionChunk * seen.size);
-    std::vector<AttentionRow> rows;
-    for (int row = 0; row < seen.n; row++) {
-      const auto vectors = static_cast<int32_t>(most_seen(seen, seen.host_rows[row].position));
-      rows.push_back({{lists.data() + row * row_blocks, nullptr}, vectors - 1});
-    }
-    pass.backend().attention(out + first * width, rows.data(), queries + first * width, width, seen.n, shape);
+    attend_copies(pass, seen, out + first * width, queries + first * width, width, shape);
   }
 }
 

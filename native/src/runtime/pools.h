@@ -38,6 +38,17 @@ void add_entries(PassState& pass, const PooledMixer& mixer, const DenseWeights& 
 // rows see all entries.
 bool choose_entries(PassState& pass, const PooledMixer& mixer, const DenseWeights& weights, const float* low, Scratch& scratch);
 
+// Vectors of a cache by themselves, as store_key_values takes keys.
+AttentionShape vectors_alone(int count, int size);
+
+inline int64_t complete_pools(int pool_positions, int position) { return (int64_t{position} + 1) / pool_positions; }
+
+// Copies the entries of a sequence's pools up to a position, which stand at the last positions of the pools, as the keys of a cache of their own.
+std::vector<float*> gather_entries(PassState& pass, float* const* blocks, int position, int size, int pool_positions);
+
+// Attention of the rows of `seen` over copies of what they see. seen: all but the stride of its `out`. queries and `out`: of the first of the rows.
+void attend_copies(PassState& pass, SeenWork seen, float* out, const float* queries, int64_t stride, const AttentionShape& shape);
+
 // Attention of all rows to the entries and positions that they see. queries: rows x heads x head_dim, one behind another, as `out`.
 void attend_seen(PassState& pass, const PooledMixer& mixer, float* out, const float* queries, const AttentionShape& shape,
                  bool chooses);

@@ -70,9 +70,7 @@ function packedMatrix(module: QuantizedModule): StoredMatrix {
   const packed = module.tensor('weight_packed', ['I32', 'U8'], ...packedShapes(rows, columns));
   if (packed.dtype === 'U8') {
     module.schemesOf('mxfp4');
-    if (columns % 32 !== 0) throw module.unsupported(`have ${columns} columns as MXFP4, no multiple of 32`);
-    const codes = module.tensor('weight_packed', ['U8'], [rows, columns / 2]);
-    return canonical('mxfp4', codes, module.tensor('weight_scale', ['U8', 'F8_E8M0'], [rows, columns / 32]));
+    return mxfp4Matrix(module, { part: 'weight_packed', dtype: 'U8' }, 'weight_scale');
   }
   const bits = packed.shape[1] === Math.ceil((columns * 8) / 32) ? 8 : 4;
   const scheme = chosenPacking(module, bits);
@@ -205,11 +203,23 @@ function fp8Matrix(module: QuantizedModule): StoredMatrix {
 
 /** DeepSeek-V4's experts: MXFP4 in a checkpoint that otherwise has FP8 in blocks. Only the tensors show which module is which. */
 function pairsMatrix(module: QuantizedModule): StoredMatrix {
-  const { rows, columns } = module.size;
   module.schemesOf('fp8');
+  return mxfp4Matrix(module, { part: 'weight', dtype: 'I8' }, 'scale');
+}
+
+function mxfp4Matrix(
+  module: QuantizedModule,
+  codes: { part: 'weight' | 'weight_packed'; dtype: 'I8' | 'U8' },
+  scalePart: 'scale' | 'weight_scale',
+): StoredMatrix {
+  const { rows, columns } = module.size;
   if (columns % 32 !== 0) throw module.unsupported(`have ${columns} columns as MXFP4, no multiple of 32`);
-  const codes = module.tensor('weight', ['I8'], [rows, columns / 2]);
-  return canonical('mxfp4', codes, module.tensor('scale', ['F8_E8M0'], [rows, columns / 32]));
+  const scaleDtypes = codes.dtype === 'I8' ? ['F8_E8M0'] : ['U8', 'F8_E8M0'];
+  return canonical(
+    'mxfp4',
+    module.tensor(codes.part, [codes.dtype], [rows, columns / 2]),
+    module.tensor(scalePart, scaleDtypes, [rows, columns / 32]),
+  );
 }
 
 function int8Matrix(module: QuantizedModule): StoredMatrix {

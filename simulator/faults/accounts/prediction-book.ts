@@ -22,8 +22,8 @@ export function predictsItself({ settings, hasMaps }: Pick<AnswerAccount, 'setti
 function layersKnown({ settings, shape }: Pick<AnswerAccount, 'settings' | 'shape'>): ReadonlySet<number> {
   const { source } = settings.prediction;
   if (source === 'random' || source === 'off') return new Set();
-  const byToken = expertLayerNumbers(shape).map((layer) => shape.layers[layer]?.routed?.byToken === true);
-  return new Set([...byToken.keys()].filter((layer) => byToken[layer] === true));
+  const routers = expertLayerNumbers(shape).map((layer) => shape.layers[layer]?.routed);
+  return new Set([...routers.keys()].filter((layer) => routers[layer]?.byToken === true));
 }
 
 /** Replays the events of an answer as main should have handled them, and finds the predictions for its rows and their quality. */
