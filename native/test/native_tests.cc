@@ -3,12 +3,36 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 namespace {
 
 const char kUsage[] =
     "usage: odmoe_native_tests [--list | --bench [INSTRUCTION_SET [THREADS]] | --bench-load | NAME_PART]\n"
     "Runs the cases whose names contain NAME_PART (all without one), one line each: pass NAME, or fail NAME: why.\n";
+
+// True if a kernel has left the upper halves of wide registers in use, which slows all code that is compiled without options.
+bool upper_halves_in_use() {
+#ifdef __x86_64__
+  constexpr unsigned kStateLeaf = 0xd;
+  constexpr unsigned kTellsUse = 1u << 2;
+  constexpr unsigned kUpperHalves = 1u << 2 | 1u << 6;
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  if (__get_cpuid_count(kStateLeaf, 1, &eax, &ebx, &ecx, &edx) == 0 || (eax & kTellsUse) == 0) return false;
+  unsigned in_use = 0;
+  asm volatile("xgetbv" : "=a"(in_use), "=d"(edx) : "c"(1));
+  return (in_use & kUpperHalves) != 0;
+#else
+  return false;
+#endif
+}
 
 int run_cases(const std::vector<odmoe::test::Case>& cases, const std::string& part) {
   int failed = 0;
@@ -17,6 +41,7 @@ int run_cases(const std::vector<odmoe::test::Case>& cases, const std::string& pa
     std::string why;
     try {
       test.run();
+      if (upper_halves_in_use()) throw std::runtime_error("the upper halves of wide registers are still in use");
     } catch (const std::exception& error) {
       why = error.what();
       ++failed;

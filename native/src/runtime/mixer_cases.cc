@@ -411,6 +411,68 @@ OperatorCaseMaker pool_case(int pool, bool overlaps, int positions, int rows) {
   };
 }
 
+// The choice of whole pools of positions, and copies of the latents of their positions and of the row's own pool.
+OperatorCaseMaker pool_choice_case(int pool, int positions, int rows) {
+  return [=](const OperatorPools& pools) {
+    constexpr int kHeads = 32;
+    constexpr int kDim = 128;
+    constexpr int kLatent = 512;
+    constexpr int kCount = 2048;
+    const int choices = kCount / pool;
+    const int complete = positions / pool;
+    const int64_t blocks = (positions + kAttentionChunk - 1) / kAttentionChunk;
+    const int64_t block_floats = int64_t{kAttentionChunk} * (kDim + kLatent);
+    const int64_t turns = turns_of(blocks * block_floats * 4);
+    auto caches = std::make_shared<Caches>();
+    for (int64_t i = 0; i < turns * blocks; i++) {
+      caches->keys.push_back(pools.inputs.floats() + i * block_floats);
+      caches->values.push_back(caches->keys.back() + int64_t{kAttentionChunk} * kDim);
+    }
+    const auto entries = std::make_shared<DeviceMemory>(pools.backend, float_bytes(gathered_floats(complete, kDim)));
+    const int64_t stride = gathered_floats(kCount + pool - 1, kLatent);
+    const auto chosen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * choices));
+    const auto seen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(rows * stride));
+    const double pairs = static_cast<double>(complete) * kHeads * rows;
+    const float* const in = pools.inputs.floats();
+    Backend* const backend = pools.backend.get();
+    return OperatorCase{
+        "choose pools",
+        "GLM-5.3-Flash, 32 x 128, 2048 of " + std::to_string(positions) + " positions in pools of " + std::to_string(pool),
+        rows,
+        4.0 * complete * kDim * 3 + 8.0 * rows * kCount * kLatent,
+        pairs * (kDim + kFold + 1),
+        turns,
+        [=](int64_t turn) {
+          float* const* const index_keys = caches->keys.data() + turn * blocks;
+          const AttentionRow last{{index_keys, index_keys}, positions - 1};
+          SeenWork all{entries->floats(), 0, &last};
+          all.n = 1;
+          all.size = kDim;
+          all.positions = pool;
+          all.entries = complete;
+          backend->gather_seen(all);
+          std::vector<float*> keys;
+          for (int entry = 0; entry < complete; entry += kAttentionChunk) keys.push_back(all.out + int64_t{entry} * kDim);
+          std::vector<AttentionRow> choosing;
+          std::vector<AttentionRow> seeing;
+          for (int i = 0; i < rows; i++) {
+            const int position = positions - rows + i;
+            choosing.push_back({{keys.data(), nullptr}, (position + 1) / pool - 1});
+            seeing.push_back({{caches->values.data() + turn * blocks, nullptr}, position});
+          }
+          auto* const places = reinterpret_cast<int32_t*>(chosen->bytes());
+          backend->choose_positions({places, choosing.data(), in, in, rows, kHeads, kDim, choices});
+          SeenWork work{seen->floats(), stride, seeing.data(), places};
+          work.n = rows;
+          work.size = kLatent;
+          work.positions = pool;
+          work.entries = choices;
+          work.whole_pools = true;
+          backend->gather_seen(work);
+        }};
+  };
+}
+
 AttentionShape attention_shape(int heads, int kv_heads, int head_dim, int window) {
   return {heads, kv_heads, head_dim, head_dim, false, window, 0.125f, nullptr};
 }
@@ -433,6 +495,8 @@ std::vector<OperatorCaseMaker> mixer_cases() {
       choice_case(8192, 4),
       pool_case(4, true, 8192, 1),
       pool_case(128, false, 8192, 1),
+      pool_choice_case(4, 8192, 1),
+      pool_choice_case(4, 8192, 4),
       block_choice_case(8192, 1),
       block_choice_case(8192, 4),
       delta_case(1, false),

@@ -178,15 +178,7 @@ void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t til
   multiply_as_bf16<Fixed4Reader>(job, first_tile, tiles, scratch);
 }
 
-}  // namespace
-
-namespace ODMOE_INSTRUCTION_SET {
-
-void multiply_expanded(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch, const AnyTiles& any) {
-  multiply_expanded_to<Fp32Tile>(job, first_tile, tiles, scratch, any);
-}
-
-void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+void multiply_format(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   switch (job.format) {
     case WeightFormat::bf16: return multiply_bf16(job, first_tile, tiles, scratch);
     case WeightFormat::fp16: return multiply_stream_of<PlainStream<Fp16Tile>>(job, first_tile, tiles, scratch);
@@ -197,11 +189,24 @@ void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const Matmu
     case WeightFormat::mxfp4: return multiply_mxfp4_tiles<Simd>(job, first_tile, tiles, scratch);
     case WeightFormat::sliced84:
     case WeightFormat::sliced63:
-    case WeightFormat::sliced42: return multiply_slices(job, first_tile, tiles, scratch);
+    case WeightFormat::sliced42: return ODMOE_INSTRUCTION_SET::multiply_slices(job, first_tile, tiles, scratch);
     default: break;
   }
   const bool gguf = block_shape(static_cast<Split>(job.format)).columns != 0;
-  return gguf ? multiply_gguf(job, first_tile, tiles, scratch) : multiply_blocks(job, first_tile, tiles, scratch);
+  return gguf ? ODMOE_INSTRUCTION_SET::multiply_gguf(job, first_tile, tiles, scratch) : ODMOE_INSTRUCTION_SET::multiply_blocks(job, first_tile, tiles, scratch);
+}
+
+}  // namespace
+
+namespace ODMOE_INSTRUCTION_SET {
+
+void multiply_expanded(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch, const AnyTiles& any) {
+  multiply_expanded_to<Fp32Tile>(job, first_tile, tiles, scratch, any);
+}
+
+void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  multiply_format(job, first_tile, tiles, scratch);
+  Simd::leave();
 }
 
 }  // namespace ODMOE_INSTRUCTION_SET

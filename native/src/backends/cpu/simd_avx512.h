@@ -10,6 +10,8 @@ namespace {
 struct Simd {
   using Vector = __m512;
   static constexpr const char* kName = "avx512";
+  // As in simd_avx2.h.
+  static void leave() { _mm256_zeroupper(); }
   static constexpr int kWidth = 16;
   // Rows of a tile whose sums fit the registers together with `tokens` tokens.
   static constexpr int rows_at_once(int tokens) { return tokens <= 3 ? kTileRows : 2; }

@@ -10,6 +10,7 @@ namespace {
 struct Simd {
   using Vector = float32x4_t;
   static constexpr const char* kName = "neon";
+  static void leave() {}
   static constexpr int kWidth = 4;
   // Rows of a tile whose sums fit the 32 registers together with `tokens` tokens.
   static constexpr int rows_at_once(int tokens) { return tokens <= 3 ? kTileRows : 2; }

@@ -9,6 +9,7 @@ namespace {
 struct Simd {
   using Vector = float;
   static constexpr const char* kName = "scalar";
+  static void leave() {}
   static constexpr int kWidth = 1;
   static constexpr int rows_at_once(int) { return 1; }
 
