@@ -1,6 +1,6 @@
-import { join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { type ConfigVerdict, judgeConfig } from './checkpoint/config-verdict.js';
-import { readConfigFile } from './checkpoint/model-config.js';
+import { readConfigFile, readWholeConfig } from './checkpoint/model-config.js';
 import { isWeightFile, listFiles } from './checkpoint/weight-files.js';
 import { isPackDirectory } from './format/open-pack.js';
 import { fileExists } from '../shared/base/files/read-file.js';
@@ -15,5 +15,8 @@ export async function readConfigVerdict(path: string): Promise<{ path: string; v
   if (!(await fileExists(config))) return null;
   if (config !== absolute && ((await isPackDirectory(absolute)) || (await listFiles(absolute)).some(isWeightFile)))
     return null;
-  return { path: config, verdict: judgeConfig(await readConfigFile(config), config) };
+  // A file of another name stands beside whatever else was downloaded.
+  const isWhole = basename(config) === 'config.json';
+  const value = isWhole ? await readWholeConfig(config, dirname(config)) : await readConfigFile(config);
+  return { path: config, verdict: judgeConfig(value, config) };
 }

@@ -1,10 +1,10 @@
 /** Judges by config.json alone whether odmoe runs a model, what it leaves out, or what it lacks. */
-import { DenseModelError, MissingOperatorError } from '../model-config/refused-model.js';
+import { DenseModelError, MissingPartError } from '../model-config/refused-model.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isObject } from '../model-config/config-reader.js';
 import type { ModelConfig } from '../model-config/model-family.js';
 import { parseModelConfig } from './model-config.js';
-import { namesExperts, unreadArchitecture } from './unread-architectures.js';
+import { unreadArchitecture } from './unread-architectures.js';
 
 /** Objects of config.json that describe other towers, and what these are for. */
 const TOWERS: readonly (readonly [keys: readonly string[], what: string])[] = [
@@ -43,8 +43,8 @@ export function judgeConfig(value: unknown, path: string): ConfigVerdict {
     const unread = unreadArchitecture(architectures);
     const none = { architectures, family: null, without: [], reason: thrown.message };
     if (thrown instanceof DenseModelError) return { verdict: 'never', missing: [], ...none };
-    if (thrown instanceof MissingOperatorError) return { verdict: 'not-yet', missing: [thrown.operator], ...none };
-    if (unread === null) return { verdict: namesExperts(value) ? 'not-yet' : 'never', missing: [], ...none };
+    if (thrown instanceof MissingPartError) return { verdict: 'not-yet', missing: [thrown.part], ...none };
+    if (unread === null) return { verdict: 'not-yet', missing: [], ...none };
     return 'never' in unread
       ? { verdict: 'never', missing: [], ...none }
       : { verdict: 'not-yet', missing: unread.missing, ...none };

@@ -2,7 +2,7 @@ import { DenseModelError } from '../model-config/refused-model.js';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { ConfigReader, ConfigUsage, isObject } from '../model-config/config-reader.js';
+import { ConfigReader, ConfigUsage, isObject, shortName } from '../model-config/config-reader.js';
 import { afmoe } from '../families/afmoe.js';
 import { cohere2Moe } from '../families/cohere2-moe.js';
 import { deepseekV2 } from '../families/deepseek-v2.js';
@@ -107,6 +107,9 @@ const headSchema = z.looseObject({
   model_type: z.string().nullish(),
 });
 
+/** Most architectures that a message names. */
+const NAMED_ARCHITECTURES = 4;
+
 /** Objects and lists of a config.json stand in so many others at most; published ones have 6. */
 const MOST_DEPTH = 64;
 
@@ -141,6 +144,7 @@ export function parseModelConfig(
 function findFamily(head: z.infer<typeof headSchema>, path: string): ModelFamily {
   const architectures = head.architectures ?? [];
   const modelType = head.model_type ?? null;
+  const named = architectures.slice(0, NAMED_ARCHITECTURES).map(shortName);
   const unread = unreadArchitecture([...architectures, modelType ?? '']);
   if (unread !== null && 'never' in unread) {
     throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: ${unread.name} cannot be run: ${unread.never}`);
@@ -154,7 +158,7 @@ function findFamily(head: z.infer<typeof headSchema>, path: string): ModelFamily
   if (family !== undefined && contradicted !== undefined) {
     throw new OdmoeError(
       'MODEL_CORRUPT',
-      `${path}: architectures ${architectures.join(', ')} and model_type ${modelType ?? 'null'} name two families, ${family.name} and ` +
+      `${path}: architectures ${named.join(', ')} and model_type ${shortName(modelType ?? 'null')} name two families, ${family.name} and ` +
         `${contradicted.name}; download config.json again`,
     );
   }
@@ -165,12 +169,21 @@ function findFamily(head: z.infer<typeof headSchema>, path: string): ModelFamily
       `${path}: ${unread.name} is not read yet: odmoe lacks ${unread.missing.join(', ')}; docs/models.md has the models that it reads`,
     );
   }
-  const found = architectures.length > 0 ? architectures.join(', ') : (modelType ?? 'none named');
+  if (architectures.length === 0 && modelType === null) {
+    throw new OdmoeError(
+      'MODEL_CORRUPT',
+      `${path}: names no model, neither in architectures nor in model_type, so that it is not known how to read it; download config.json again`,
+    );
+  }
+  const found = architectures.length > 0 ? named.join(', ') : shortName(modelType ?? '');
   if (!namesExperts(head)) {
     throw new DenseModelError(path, `${found} names no experts`);
   }
   const supported = MODEL_FAMILIES.flatMap((candidate) => candidate.architectures).join(', ');
-  throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: architecture ${found} is not supported; supported: ${supported}`);
+  throw new OdmoeError(
+    'MODEL_UNSUPPORTED',
+    `${path}: architecture ${found} is not supported, and it is not known here which operators it needs; supported: ${supported}`,
+  );
 }
 
 /**
@@ -189,8 +202,11 @@ export async function readModelConfig(
   return { family, config: { ...config, eosTokenIds } };
 }
 
-/** config.json, with the quantization that a program has written into a file of its own where config.json says nothing of it. */
-async function readWholeConfig(path: string, directory: string): Promise<unknown> {
+/**
+ * config.json, with the quantization that a program has written into a file of its own where config.json says nothing of it.
+ * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, STORAGE_FAILED
+ */
+export async function readWholeConfig(path: string, directory: string): Promise<unknown> {
   const config = await readConfigFile(path);
   if (!isObject(config) || saysQuantization(config)) return config;
   for (const name of QUANTIZATION_FILES) {

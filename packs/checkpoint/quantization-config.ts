@@ -7,6 +7,7 @@ import {
   shortJson,
   shortName,
 } from '../model-config/config-reader.js';
+import { MissingPartError } from '../model-config/refused-model.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import type { WeightScheme } from '../model-config/weight-scheme.js';
 import { readCompressedTensors } from './quantized/compressed-tensors.js';
@@ -60,6 +61,8 @@ const METHODS: Readonly<Record<string, string>> = {
   modelopt: "NVIDIA's ModelOpt",
   modelopt_fp4: "NVIDIA's ModelOpt (NVFP4)",
   nvfp4: 'NVFP4',
+  fp8: 'FP8',
+  mxfp4: 'MXFP4',
   fbgemm_fp8: 'FP8 with one scale for each row (FBGEMM)',
   'auto-round': 'AutoRound',
 };
@@ -76,6 +79,9 @@ const READERS: Readonly<Record<Exclude<Quantization, 'none'>, (config: ConfigRea
   gptq: readGptq,
   awq: readAwq,
 };
+
+/** The algorithm of the experts alone: NVIDIA's DeepSeek-V4 has them in NVFP4 beside FP8. */
+const EXPERT_ALGORITHM = 'moe_quant_algo';
 
 const WHAT_TO_DO = 'use a checkpoint in one of these forms, or the original one, as its makers ship it';
 
@@ -101,31 +107,49 @@ export function readQuantization(whole: ConfigReader, family: ModelFamily): Read
   return { quantization: 'none', schemes: [] };
 }
 
-function readForm(config: ConfigReader, key: string, family: ModelFamily): ReadQuantization {
+function readForm(outer: ConfigReader, key: string, family: ModelFamily): ReadQuantization {
+  // ModelOpt's own object may stand in that of config.json.
+  const config = outer.beside(outer.within('quantization'));
   const supported = family.quantizations ?? QUANTIZATIONS.filter((known) => known !== 'none' && known !== 'mxfp4');
   const method = config.textOr(null, 'quant_method') ?? config.textOr(null, 'quant_algo');
+  const name = nameOf(config, method);
+  const refused = (said: string, part = `the format ${name}`): MissingPartError =>
+    new MissingPartError(`${config.context.path}: the checkpoint is quantized (${name}): ${said}; ${WHAT_TO_DO}`, part);
   const found = supported.find((quantization) => quantization === method);
-  const refused = (said: string): OdmoeError =>
-    new OdmoeError(
-      'MODEL_UNSUPPORTED',
-      `${config.context.path}: the checkpoint is quantized${nameOf(config, method)}: ${said}; ${WHAT_TO_DO}`,
-    );
   if (found === undefined || found === 'none') {
     throw refused(`${key}.quant_method is ${shortJson(method)}, supported is ${supported.join(' or ')}`);
+  }
+  const algorithms = otherAlgorithms(config, found);
+  if (algorithms.length > 0) {
+    throw refused(
+      `${algorithms.map(([said, value]) => `${key}.${said} is ${shortJson(value)}`).join(', ')}, which is read only as quant_algo of ModelOpt`,
+      `the format ${algorithms.map(([, value]) => shortName(value)).join(' and ')} beside ${METHODS[found] ?? found}`,
+    );
   }
   try {
     return { quantization: found, schemes: READERS[found](config) };
   } catch (thrown) {
     if (!(thrown instanceof OdmoeError) || thrown.code !== 'MODEL_UNSUPPORTED') throw thrown;
-    throw refused(
-      thrown.message.replace(`${config.context.path}: `, '').replace(/; choose a checkpoint without it$/, ''),
-    );
+    const said = thrown.message
+      .replace(`${config.context.path}: `, '')
+      .replace(/; (choose a checkpoint without it|docs\/models\.md has the models that it reads)$/, '');
+    throw refused(said, thrown instanceof MissingPartError ? thrown.part : `the format ${name}: ${said}`);
   }
+}
+
+/** Algorithms that the method does not have, by which some modules are quantized, with their keys. */
+function otherAlgorithms(config: ConfigReader, method: Quantization): [key: string, value: string][] {
+  const keys = method === 'modelopt' ? [EXPERT_ALGORITHM] : [EXPERT_ALGORITHM, 'quant_algo'];
+  return keys.flatMap((key) => {
+    const value = config.textOr(null, key);
+    return value === null || value === 'MIXED_PRECISION' ? [] : [[key, value]];
+  });
 }
 
 /** The program or the method of the quantization, in words. */
 function nameOf(config: ConfigReader, method: string | null): string {
-  if (method === null) return config.has('group_size') && config.has('bits') ? ' (MLX)' : '';
-  const forms = ['quant_algo', 'format', 'quant_type'].flatMap((key) => config.textOr(null, key) ?? []);
-  return ` (${[METHODS[method.toLowerCase()] ?? method, ...forms].map(shortName).join(', ')})`;
+  if (method === null) return config.has('group_size') && config.has('bits') ? 'MLX' : 'that names no quant_method';
+  const keys = ['quant_algo', EXPERT_ALGORITHM, 'format', 'quant_type'];
+  const forms = keys.flatMap((key) => config.textOr(null, key) ?? []);
+  return [...new Set([METHODS[method.toLowerCase()] ?? method, ...forms])].map(shortName).join(', ');
 }

@@ -1,4 +1,5 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { printableJson, printableLine } from '../../shared/base/text/printable-text.js';
 
 /** Bytes before the header: its length, little-endian. */
 export const HEADER_LENGTH_BYTES = 8;
@@ -107,7 +108,9 @@ function isSize(value: unknown): value is number {
 }
 
 function parseTensor(name: string, entry: unknown, dataStart: number, file: string): SafetensorsTensor {
-  const fail = (problem: string): OdmoeError => corrupt(file, `tensor ${JSON.stringify(name)}: ${problem}`);
+  const fail = (problem: string): OdmoeError => corrupt(file, `tensor ${printableJson(name)}: ${problem}`);
+  // Messages quote the name.
+  if (printableLine(name) !== name) throw fail('its name has characters that control a terminal or end a line');
   if (typeof entry !== 'object' || entry === null) throw fail('entry is not an object');
   const { dtype, shape, data_offsets: offsets } = entry as Record<string, unknown>;
   const bits = typeof dtype === 'string' && Object.hasOwn(BITS_PER_VALUE, dtype) ? BITS_PER_VALUE[dtype] : undefined;

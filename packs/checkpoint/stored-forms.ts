@@ -56,6 +56,9 @@ export function refuseForeignForms(found: CheckpointTensors, directory: string, 
   }
 }
 
+/** Names of tensors in the expert part of a layer. */
+const EXPERTS = /\.(experts?|block_sparse_moe|moe)\./;
+
 /**
  * The config with the layout in which the checkpoint's experts are stored: the layout whose first expert is present.
  * @throws MODEL_UNSUPPORTED if none of the family's layouts fits
@@ -72,8 +75,7 @@ export function chooseLayout(config: ModelConfig, found: CheckpointTensors, dire
   }
   const wanted = layouts.map((layout) => layout.expert('gate', layer, 0).name);
   const stored = [...found.values()].find(
-    ({ name }) =>
-      name.includes(`layers.${layer}.`) && /\.(experts?|block_sparse_moe|moe)\./.test(name) && isExpertPart(name),
+    ({ name }) => name.includes(`layers.${layer}.`) && EXPERTS.test(name) && isExpertPart(name),
   );
   if (stored === undefined) return config;
   throw new OdmoeError(
@@ -97,7 +99,9 @@ export function foreignShape(tensor: CheckpointTensor, expected: readonly number
       `${path}: tensor ${name} has shape [${shape.join(', ')}], which is not read: ${form} expected is [${expected.join(', ')}]; ${ORIGINAL_CHECKPOINT}`,
     );
   const sorted = (sizes: readonly number[]): string => [...sizes].sort((a, b) => a - b).join();
-  if (shape.length > 2 && sorted(shape) === sorted(expected)) return say('experts that stand transposed;');
+  if (shape.length > 2 && sorted(shape) === sorted(expected)) {
+    return say(EXPERTS.test(name) ? 'experts that stand transposed;' : 'its axes stand in another order;');
+  }
   return null;
 }
 

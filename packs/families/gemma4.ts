@@ -25,7 +25,7 @@ export const gemma4: ModelFamily = {
     const text = whole.within('text_config');
     const config = text === null ? whole : whole.picked('tie_word_embeddings', 'eos_token_id').beside(text);
     config.only('norm_topk_prob', [true], true);
-    if (!config.flagOr(false, 'enable_moe_block')) throw withoutExperts(config);
+    if (!config.flagOr(false, 'enable_moe_block')) throw withoutExperts(config, 'enable_moe_block is not true: ');
     config.only('hidden_size_per_layer_input', [0], 256);
     config.only('num_kv_shared_layers', [0], 0);
     config.only('use_double_wide_mlp', [false], false);

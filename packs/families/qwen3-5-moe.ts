@@ -14,6 +14,8 @@ export const qwen35Moe: ModelFamily = {
     const text = whole.within('text_config');
     const config = text === null ? whole : whole.picked('tie_word_embeddings', 'eos_token_id').beside(text);
     config.only('norm_topk_prob', [true], true);
+    // Qwen3.8 says by what delta nets gate their output; the gate of attention is a sigmoid in all of them.
+    config.only('output_gate_type', ['swish', 'silu'], 'swish');
     const hybrid = readDeltaHybrid(config);
     const { delta, attention, attentionLayers } = hybrid;
     const routed = routerOf({ normalize: true });

@@ -4,6 +4,7 @@ import { GEMMA_ARCHITECTURES } from './gguf-config-gemma.js';
 import { DEEPSEEK_ARCHITECTURES } from './gguf-config-latent.js';
 import { HYBRID_ARCHITECTURES } from './gguf-config-hybrid.js';
 import { PLAIN_ARCHITECTURES } from './gguf-config-plain.js';
+import { shortName } from '../model-config/config-reader.js';
 import { architectureKeys, GgufKeyReader } from './gguf-keys.js';
 import type { GgufModel } from './gguf-types.js';
 
@@ -42,7 +43,7 @@ export function ggufConfig(model: GgufModel): GgufConfig {
   const more = unread.length > NAMED_KEYS ? ` and ${unread.length - NAMED_KEYS} more` : '';
   throw new OdmoeError(
     'MODEL_UNSUPPORTED',
-    `${model.path}: it is not known what the keys ${unread.slice(0, NAMED_KEYS).join(', ')}${more} change, so that answers might be wrong; ` +
+    `${model.path}: it is not known what the keys ${unread.slice(0, NAMED_KEYS).map(shortName).join(', ')}${more} change, so that answers might be wrong; ` +
       'choose a file without them, or get the model as safetensors',
   );
 }

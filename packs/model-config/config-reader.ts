@@ -1,7 +1,8 @@
-import { MissingOperatorError } from './refused-model.js';
+import { MissingPartError } from './refused-model.js';
 import { basename } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { printableJson, printableLine } from '../../shared/base/text/printable-text.js';
 import { SIZE_LIMIT } from '../../shared/model/model-shape.js';
 
 /** Methods of quantization, by which checkpoints' weights are shipped: quant_method of config.json. */
@@ -278,18 +279,18 @@ export class ConfigReader {
     );
   }
 
-  /** The family is read, but not with this value. @param operator what odmoe lacks */
-  lacks(key: string, value: unknown, operator: string): MissingOperatorError {
-    return new MissingOperatorError(
-      `${this.context.path}: ${shortName(`${this.ownPrefix}${key}`)} is ${shortJson(value)}: odmoe lacks ${operator}; docs/models.md has the models that it reads`,
-      operator,
+  /** The family is read, but not with this value. @param part the operator or the format that odmoe lacks */
+  lacks(key: string, value: unknown, part: string): MissingPartError {
+    return new MissingPartError(
+      `${this.context.path}: ${shortName(`${this.ownPrefix}${key}`)} is ${shortJson(value)}: odmoe lacks ${part}; docs/models.md has the models that it reads`,
+      part,
     );
   }
 
   corrupt(problem: string): OdmoeError {
     return new OdmoeError(
       'MODEL_CORRUPT',
-      `${this.context.path}: ${problem}; correct it, or download ${basename(this.context.path)} again`,
+      `${this.context.path}: ${printableLine(problem)}; correct it, or download ${basename(this.context.path)} again`,
     );
   }
 
@@ -354,12 +355,13 @@ export function isObject(value: unknown): value is Readonly<Record<string, unkno
 const LONGEST_VALUE = 100;
 const LONGEST_NAME = 200;
 
-/** A key with its objects, or another name from a file, for a message. */
+/** A key with its objects, or another name from a file, for a message: on one line, whatever the file says. */
 export function shortName(name: string): string {
-  return name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME)}...` : name;
+  return printableLine(name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME)}...` : name);
 }
 
+/** A value from a file, for a message. */
 export function shortJson(value: unknown): string {
-  const text = JSON.stringify(value) ?? 'undefined';
+  const text = value === undefined ? 'undefined' : printableJson(value);
   return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}...` : text;
 }

@@ -186,8 +186,8 @@ export function readDecoder(config: ConfigReader, { ropes, ...parts }: DecoderPa
 }
 
 /** The model's family has experts, but it has none. */
-export function withoutExperts({ context }: ConfigReader): DenseModelError {
-  return new DenseModelError(context.path, 'no layer of the model has experts');
+export function withoutExperts({ context }: ConfigReader, because = ''): DenseModelError {
+  return new DenseModelError(context.path, `${because}no layer of the model has experts`);
 }
 
 /** Number of experts of a layer, under any of the families' keys. */

@@ -12,11 +12,11 @@ export class DenseModelError extends OdmoeError {
 }
 
 /** The family is read, but not this form of it. */
-export class MissingOperatorError extends OdmoeError {
-  /** @param operator what odmoe lacks */
+export class MissingPartError extends OdmoeError {
+  /** @param part the operator or the format that odmoe lacks */
   constructor(
     message: string,
-    readonly operator: string,
+    readonly part: string,
   ) {
     super('MODEL_UNSUPPORTED', message);
   }

@@ -1,4 +1,4 @@
-import { MOST_STREAMS, type StreamsShape } from '../../shared/model/model-shape.js';
+import { MOST_ROUNDS, MOST_STREAMS, type StreamsShape } from '../../shared/model/model-shape.js';
 import type { TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
 
@@ -10,9 +10,12 @@ export function readStreamCount(config: ConfigReader): Pick<StreamsShape, 'count
   return { count, epsilon: Math.fround(config.positiveOr(1e-6, 'hc_eps')) };
 }
 
-/** The streams of DeepSeek-V4 and GLM-5-Next, which each part mixes. */
+/** The streams of DeepSeek-V4 and GLM-5-Next, which each part mixes. @throws MODEL_UNSUPPORTED: too many rounds */
 export function readMixedStreams(config: ConfigReader): Extract<StreamsShape, { kind: 'mixed' }> {
-  return { kind: 'mixed', ...readStreamCount(config), rounds: config.sizeOr(20, 'hc_sinkhorn_iters') };
+  const key = 'hc_sinkhorn_iters';
+  const rounds = config.sizeOr(20, key);
+  if (rounds > MOST_ROUNDS) throw config.unsupported(key, rounds, `at most ${MOST_ROUNDS}`);
+  return { kind: 'mixed', ...readStreamCount(config), rounds };
 }
 
 /** Names of a layer's tensors for mixed streams. */

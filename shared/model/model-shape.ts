@@ -14,6 +14,8 @@ const size = z.int().min(1).max(SIZE_LIMIT);
 const count = z.int().min(0).max(SIZE_LIMIT);
 /** Most residual streams: the kernels hold one value of each in registers. */
 export const MOST_STREAMS = 8;
+/** Most rounds that balance the mix of streams. */
+export const MOST_ROUNDS = 1000;
 /** Operators compute with FP32 numbers on every device. */
 const float = z.number().refine((value) => Math.fround(value) === value, 'expected a number that FP32 holds');
 const notNegative = float.refine((value) => value >= 0, 'expected a number of at least 0');
@@ -353,7 +355,7 @@ const streamsSchema = z.discriminatedUnion('kind', [
     kind: z.literal('mixed'),
     count: size.min(2).max(MOST_STREAMS),
     epsilon: positiveFloat,
-    rounds: size.max(1000),
+    rounds: size.max(MOST_ROUNDS),
     ending: streamsEnding,
   }),
   z.strictObject({

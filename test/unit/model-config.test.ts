@@ -68,7 +68,6 @@ describe('a Mixtral config.json', () => {
   it('is refused for unsupported values, and the error names the supported ones', () => {
     refuses({ architectures: ['LlamaForCausalLM'] }, 'MODEL_UNSUPPORTED', /LlamaForCausalLM.*supported: Mixtral/);
     refuses({ architectures: undefined, model_type: 'llama' }, 'MODEL_UNSUPPORTED', /llama/);
-    refuses({ architectures: [], model_type: null }, 'MODEL_UNSUPPORTED', /none named/);
     refuses({ hidden_act: 'gelu' }, 'MODEL_UNSUPPORTED', /"gelu"/);
     refuses({ rope_scaling: { type: 'spiral' } }, 'MODEL_UNSUPPORTED', /rope_scaling.rope_type is "spiral"/);
     refuses({ rope_parameters: { rope_type: 'ntk' } }, 'MODEL_UNSUPPORTED', /rope_parameters.rope_type is "ntk"/);
@@ -80,6 +79,7 @@ describe('a Mixtral config.json', () => {
   });
 
   it('is refused for values that are missing, of the wrong type, or contradictory', () => {
+    refuses({ architectures: [], model_type: null }, 'MODEL_CORRUPT', /names no model, neither in architectures/);
     refuses({ hidden_size: undefined }, 'MODEL_CORRUPT', /hidden_size/);
     refuses({ num_hidden_layers: '2' }, 'MODEL_CORRUPT', /num_hidden_layers/);
     refuses({ vocab_size: 0 }, 'MODEL_CORRUPT', /vocab_size/);

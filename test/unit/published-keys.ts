@@ -16,6 +16,8 @@ export const PUBLISHED_KEYS: readonly { fixture: string; keys: Record<string, un
     fixture: 'phimoe',
     keys: { hidden_dropout: 0, input_jitter_noise: 0.01, auto_map: {}, attention_dropout: 0.1 },
   },
+  // Qwen3.8.
+  { fixture: 'qwen35moe', keys: { output_gate_type: 'swish' } },
   { fixture: 'granitemoe', keys: { rope_scaling: null, torch_dtype: 'bfloat16', sep_token_id: 3 } },
   {
     fixture: 'glm45',

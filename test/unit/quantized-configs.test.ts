@@ -47,6 +47,9 @@ const READ: readonly [Json, unknown[]][] = [
     [{ kind: 'nvfp4', matrixScale: 'divided' }],
   ],
   [{ quant_method: 'modelopt', quant_algo: 'NVFP4' }, [{ kind: 'nvfp4', matrixScale: 'multiplied' }]],
+  [{ quant_method: 'modelopt', quant_algo: 'W4A16_NVFP4' }, [{ kind: 'nvfp4', matrixScale: 'multiplied' }]],
+  [{ quant_method: 'modelopt', quant_algo: 'MXFP8', group_size: 32 }, [{ kind: 'mxfp8' }]],
+  [{ quant_method: 'modelopt', quantization: { quant_algo: 'MXFP8', exclude_modules: [] } }, [{ kind: 'mxfp8' }]],
   [{ quant_method: 'modelopt', quant_algo: 'FP8' }, [{ kind: 'fp8', scales: 'tensor' }]],
   [{ quant_method: 'fbgemm_fp8' }, [{ kind: 'fp8', scales: 'channel' }]],
   [{ quant_method: 'fp8', weight_block_size: [128, 128] }, [{ kind: 'fp8', scales: 'block' }]],
@@ -170,6 +173,32 @@ const EXPERT_FORMATS: Readonly<Record<string, string>> = {
 };
 
 describe('a quantized checkpoint', () => {
+  for (const [fixture, quantization] of [
+    ['minimaxm2-mxfp8-ct', { quant_method: 'modelopt', quantization: { quant_algo: 'MXFP8' } }],
+    ['dsv3-nvfp4-modelopt', { quant_method: 'modelopt', quant_algo: 'W4A16_NVFP4', group_size: 16 }],
+    [
+      'minimaxm2-mxfp8-ct',
+      {
+        quant_method: 'modelopt',
+        quant_algo: 'MIXED_PRECISION',
+        quantized_layers: { a: { quant_algo: 'MXFP8' }, b: { quant_algo: 'FP8' } },
+      },
+    ],
+  ] as const) {
+    it(`has the same tensors by ModelOpt's name of the form: ${fixture}, ${JSON.stringify(quantization)}`, async () => {
+      await withTemporaryDirectory(async (directory) => {
+        await cp(join(formats, fixture), directory, { recursive: true });
+        const path = join(directory, 'config.json');
+        const config = JSON.parse(await readFile(path, 'utf8')) as Record<string, Json>;
+        const sourcesOf = async () =>
+          (await openCheckpoint(directory)).tensors.map(({ name, source }) => ({ name, source }));
+        const before = await sourcesOf();
+        await writeFile(path, JSON.stringify({ ...config, quantization_config: quantization }));
+        assert.deepEqual(await sourcesOf(), before);
+      });
+    });
+  }
+
   for (const [fixture, format] of Object.entries(EXPERT_FORMATS)) {
     it(`keeps the codes of its experts, and its router as values: ${fixture}`, async () => {
       const checkpoint = await openCheckpoint(join(formats, fixture));

@@ -1,4 +1,4 @@
-import type { ConfigReader } from '../../model-config/config-reader.js';
+import { type ConfigReader, shortName } from '../../model-config/config-reader.js';
 import type { WeightScheme } from '../../model-config/weight-scheme.js';
 
 const FP8_BLOCKS = [128, 128];
@@ -35,6 +35,9 @@ export function readFbgemm(config: ConfigReader): WeightScheme[] {
 
 const MODELOPT_SCHEMES: Readonly<Record<string, WeightScheme>> = {
   NVFP4: { kind: 'nvfp4', matrixScale: 'multiplied' },
+  // The same tensors; only the activations are not quantized.
+  W4A16_NVFP4: { kind: 'nvfp4', matrixScale: 'multiplied' },
+  MXFP8: { kind: 'mxfp8' },
   FP8: { kind: 'fp8', scales: 'tensor' },
   FP8_PB_WO: { kind: 'fp8', scales: 'block' },
   FP8_PER_CHANNEL_PER_TOKEN: { kind: 'fp8', scales: 'channel' },
@@ -48,9 +51,9 @@ const MODELOPT_ALGORITHMS = Object.keys(MODELOPT_SCHEMES);
  */
 export function readModelOpt(config: ConfigReader): WeightScheme[] {
   config.idle('ignore', 'exclude_modules', 'kv_cache_scheme', 'kv_cache_quant_algo', 'producer', 'config_groups');
-  const algorithm = config.only('quant_algo', [...MODELOPT_ALGORITHMS, 'MIXED_PRECISION'], '');
-  const names = algorithm === 'MIXED_PRECISION' ? layerAlgorithms(config) : [algorithm];
-  config.only('group_size', names.includes('NVFP4') ? [16] : [16, 32, 128], 16);
+  const algorithm = config.textOr('', 'quant_algo');
+  const names = algorithm === 'MIXED_PRECISION' ? layerAlgorithms(config) : [readAlgorithm(config)];
+  checkGroups(config, names);
   return names.flatMap((name) => MODELOPT_SCHEMES[name] ?? []);
 }
 
@@ -68,9 +71,26 @@ function layerAlgorithms(config: ConfigReader): string[] {
     const layer = layers.within(name);
     if (layer === null) continue;
     layer.idle('awq_block_size');
-    const algorithm = layer.only('quant_algo', MODELOPT_ALGORITHMS, '');
-    if (algorithm === 'NVFP4') layer.only('group_size', [16], 16);
+    const algorithm = readAlgorithm(layer);
+    checkGroups(layer, [algorithm]);
     found.add(algorithm);
   }
   return [...found];
+}
+
+/** @throws MODEL_UNSUPPORTED */
+function readAlgorithm(config: ConfigReader): string {
+  const algorithm = config.textOr('', 'quant_algo');
+  if (MODELOPT_ALGORITHMS.includes(algorithm)) return algorithm;
+  throw config.lacks(
+    'quant_algo',
+    algorithm,
+    `the format ${algorithm === '' ? 'that names no quant_algo' : shortName(algorithm)} of ModelOpt`,
+  );
+}
+
+/** Columns with one scale are those of the form. */
+function checkGroups(config: ConfigReader, algorithms: readonly string[]): void {
+  const isNvfp4 = algorithms.some((name) => name.endsWith('NVFP4'));
+  config.only('group_size', isNvfp4 ? [16] : [16, 32, 128], 16);
 }

@@ -19,7 +19,7 @@ export class QuantizedModule {
     readonly name: string,
     readonly size: MatrixSize,
     private readonly schemes: readonly WeightScheme[],
-    private readonly find: PartFinder,
+    readonly find: PartFinder,
   ) {}
 
   has(part: ModulePart): boolean {

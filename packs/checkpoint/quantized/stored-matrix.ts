@@ -178,7 +178,9 @@ function fp8Matrix(module: QuantizedModule): StoredMatrix {
   const { rows, columns } = module.size;
   const codes = module.tensor('weight', ['F8_E4M3'], [rows, columns]);
   const part = FP8_SCALE_PARTS.find((name) => module.has(name)) ?? 'weight_scale_inv';
-  if (module.hasScheme('mxfp8') && module.has(part)) {
+  // In a checkpoint with both forms the type of the scales says which it is.
+  const isBytes = module.find(part)?.dtype === 'U8' || !module.hasScheme('fp8');
+  if (module.hasScheme('mxfp8') && module.has(part) && isBytes) {
     if (columns % 32 !== 0) throw module.unsupported(`have ${columns} columns as MXFP8, no multiple of 32`);
     return canonical('mxfp8', codes, module.tensor(part, ['U8', 'F8_E8M0'], [rows, columns / 32]));
   }
