@@ -1,4 +1,5 @@
 import type { Model } from '../../native/index.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type DenseRole, densePlaces, isVectorRole } from '../../shared/model/dense-roles.js';
 import { storedBytes } from '../../shared/model/part-sizes.js';
 import type { ExpertSource, ModelSource, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
@@ -25,7 +26,7 @@ const ALWAYS_EXACT: ReadonlySet<DenseRole> = new Set(['mixerStreamMap', 'feedFor
 /**
  * Loads all weights except the experts: projections of mixers and the always parts in the requested format; embedding, LM head, routers,
  * gates and maps of residual streams as shipped; vectors as FP32. With `shipped` each projection keeps its format. fixed4 does not round either; it is also used for the LM head (for the embedding, if that is the LM head).
- * @throws the errors of the device and the files: DEVICE_OUT_OF_MEMORY, PACK_CORRUPT, STORAGE_FAILED
+ * @throws MODEL_CORRUPT: a vector has values that are no finite numbers; the errors of the device and the files: DEVICE_OUT_OF_MEMORY, PACK_CORRUPT, STORAGE_FAILED
  */
 export async function loadDenseWeights(
   model: Model,
@@ -39,10 +40,23 @@ export async function loadDenseWeights(
   let doneBytes = 0;
   for (const { role, layer } of places) {
     const tensor = source.dense(role, layer);
-    await model.loadDense(role, layer, tensor, denseFormat(role, tensor, source, projections, quantized));
+    try {
+      await model.loadDense(role, layer, tensor, denseFormat(role, tensor, source, projections, quantized));
+    } catch (thrown) {
+      throw withPlace(thrown, tensor, source.denseName?.(role, layer) ?? null);
+    }
     doneBytes += storedBytes(tensor);
     onProgress?.(doneBytes, totalBytes);
   }
+}
+
+/** A device knows a tensor by its role alone: the error with the file and the name of the tensor. Other errors are as they were. */
+function withPlace(thrown: unknown, { chunks }: TensorSource, name: string | null): unknown {
+  if (!(thrown instanceof OdmoeError) || thrown.code !== 'MODEL_CORRUPT') return thrown;
+  const path = chunks[0]?.path ?? '';
+  if (path === '' || thrown.message.includes(path)) return thrown;
+  const tensor = name === null ? '' : `tensor ${name}: `;
+  return new OdmoeError(thrown.code, `${path}: ${tensor}${thrown.message}`, { cause: thrown });
 }
 
 /** Loads every expert, for a device that holds them all. @throws the errors of loadDenseWeights */

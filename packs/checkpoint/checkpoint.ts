@@ -10,6 +10,7 @@ import { shippedFormatOf } from '../../shared/model/weight-dtype.js';
 import type { CheckpointTensor } from '../model-config/checkpoint-tensor.js';
 import { type CheckpointFiles, readCheckpointFiles } from './checkpoint-files.js';
 import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
+import { refuseInfiniteDecays } from './decay-logs.js';
 import { type CheckpointDraftHead, findDraftHead } from './draft-head.js';
 import { expectedTensors } from './expected-tensors.js';
 import { readCheckpointBiases } from './expert-biases.js';
@@ -18,7 +19,7 @@ import { hasWeight, isIdlePart } from './quantized/module-tensors.js';
 import { chooseLayout, refuseForeignForms, type CheckpointTensors } from './stored-forms.js';
 import { SourceTable } from './source-table.js';
 import { refuseForeignWeights } from './weight-files.js';
-import { refuseWideNumbers } from './whole-numbers.js';
+import { refuseOtherExperts } from './token-expert-tables.js';
 
 /** A Hugging Face checkpoint, opened and checked. No weights have been read except the biases of experts. */
 export interface Checkpoint extends ModelSource {
@@ -76,11 +77,13 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     const table = expected.encoding === 'integers' ? found.tensors.get(expected.name) : undefined;
     if (table !== undefined) tables.push(table);
   }
-  for (const one of tables) if (!gone.has(basename(one.path))) await refuseWideNumbers(one);
+  const isGone = (path: string): boolean => gone.has(basename(path));
+  for (const one of tables) if (!isGone(one.path)) await refuseOtherExperts(one, config.shape.experts);
+  await refuseInfiniteDecays(tensors, isGone);
   const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);
   for (const { place, source } of tensors) table.add(place, source);
   const storedBiases = new Map<number, StoredBiases>();
-  for await (const bias of readCheckpointBiases(config, finder, (path) => gone.has(basename(path)))) {
+  for await (const bias of readCheckpointBiases(config, finder, isGone)) {
     const { paths, storedBytes } = storedBiases.get(bias.layer) ?? NO_BIASES;
     storedBiases.set(bias.layer, {
       paths: new Set([...paths, ...bias.paths]),
@@ -88,6 +91,9 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     });
     if (bias.biases !== null) table.addBiases(bias.layer, bias.expert, bias.biases);
   }
+  const names = new Map(
+    tensors.flatMap(({ name, place }) => (place.kind === 'dense' ? [[`${place.role} ${place.layer}`, name]] : [])),
+  );
   const leftOut = checkUnused(family, config, found, new Set([...finder.used, ...guessing]))
     .concat([...guessing])
     .sort();
@@ -110,6 +116,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     madeFiles: null,
     expertBiases: (layer: number) => storedBiases.get(layer) ?? NO_BIASES,
     dense: (role: DenseRole, layer: number) => table.dense(role, layer),
+    denseName: (role: DenseRole, layer: number) => names.get(`${role} ${layer}`) ?? null,
     expert: (layer: number, expert: number) => table.expert(layer, expert),
   };
   const { head, problem } = findDraftHead(config.draftHead, found.tensors, model);

@@ -55,8 +55,8 @@ async function readVectors(sources: readonly TensorSource[], files: Map<string, 
   return values;
 }
 
-/** The values of a vector: all values of a stored one, or every `stepColumns`-th value of one row. */
-async function readVector(source: TensorSource, files: Map<string, FileHandle>): Promise<Float32Array> {
+/** The values of a vector: all values of a stored one, or every `stepColumns`-th value of one row. `files`: those that are open. */
+export async function readVector(source: TensorSource, files: Map<string, FileHandle>): Promise<Float32Array> {
   const chunk = requirePresent(source.chunks[0], 'a vector of a checkpoint lies somewhere.');
   const view = source.view ?? { storedColumns: source.columns, firstRow: 0, firstColumn: 0, stepColumns: 1 };
   const split = valueSplit(source.split);

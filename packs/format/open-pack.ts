@@ -34,6 +34,7 @@ import {
   manifestHeadSchema,
   manifestSchema,
   type ManifestExtent,
+  tensorName,
 } from './manifest.js';
 import {
   DENSE_FILE,
@@ -206,7 +207,7 @@ function tensorsOf(
   contents: Pick<Manifest, 'dense' | 'experts'>,
   shape: ModelShape,
   denseFile: string,
-): Pick<ModelSource, 'dense' | 'expert'> {
+): Pick<ModelSource, 'dense' | 'denseName' | 'expert'> {
   const densePath = join(directory, denseFile);
   const dense = new Map(contents.dense.map((tensor) => [`${tensor.role} ${tensor.layer}`, tensor]));
   const limits = expertLimits(shape);
@@ -216,6 +217,7 @@ function tensorsOf(
       if (tensor === undefined) throw lacking(directory, `${role} of layer ${layer}`);
       return denseSource(tensor, densePath);
     },
+    denseName: (role, layer) => tensorName({ role, layer }),
     expert: (layer, expert) => {
       const entry = expert < shape.experts ? contents.experts[layer * shape.experts + expert] : undefined;
       if (entry === undefined) throw lacking(directory, `expert ${expert} of expert layer ${layer}`);

@@ -194,6 +194,8 @@ export interface ModelSource {
   readonly draftHead?: DraftHeadSource | null;
   /** `layer` counts all layers. */
   dense(role: DenseRole, layer: number): TensorSource;
+  /** Name of the stored tensor, for messages. Absent or null: it is not known. */
+  denseName?(role: DenseRole, layer: number): string | null;
   /** `layer` counts expert layers. */
   expert(layer: number, expert: number): ExpertSource;
 }

@@ -155,7 +155,7 @@ describe('the loader of weights', () => {
     device.dispose();
   });
 
-  it('refuses a norm with a non-finite value, by its role and layer', async () => {
+  it('refuses a norm with a non-finite value, by its file, name, role and layer', async () => {
     await withTemporaryDirectory(async (directory) => {
       const tensors = tinyTensors(TINY_CONFIG, () => 'F32').map((tensor) => ({ ...tensor }));
       for (const tensor of tensors) tensor.data = new Uint8Array(tensor.data.length);
@@ -168,7 +168,8 @@ describe('the loader of weights', () => {
       const model = device.createModel(source.shape);
       await assert.rejects(loadDenseWeights(model, source, 'fp32'), {
         code: 'MODEL_CORRUPT',
-        message: /^mixerNorm of layer 1 holds a value that is no finite number/,
+        message:
+          /model\.safetensors: tensor model\.layers\.1\.input_layernorm\.weight: mixerNorm of layer 1 holds a value that is no finite number/,
       });
       model.dispose();
       device.dispose();

@@ -44,15 +44,15 @@ function naming(number: bigint): Change {
   };
 }
 
-describe('whole numbers of a checkpoint', () => {
-  it('of 64 bits are read by their low halves', async () => {
+describe('a table of experts by token', () => {
+  it('of 64 bits is read by their low halves', async () => {
     const { rows, columns, split, view } = await opened((table) => table);
     assert.equal(split, 'none-fp32');
     assert.deepEqual([view?.storedRows, view?.storedColumns, view?.stepColumns], [rows, 2 * columns, 2]);
     assert.deepEqual([view?.firstRow, view?.firstColumn], [0, 0]);
   });
 
-  it('of 32 bits are read as they are', async () => {
+  it('of 32 bits is read as it is', async () => {
     const source = await opened((table) => {
       const numbers = Int32Array.from(numbersOf(table), Number);
       return { ...table, dtype: 'I32', data: new Uint8Array(numbers.buffer) };
@@ -61,17 +61,19 @@ describe('whole numbers of a checkpoint', () => {
     assert.equal(source.chunks[0]?.plainBytes, 4 * source.rows * source.columns);
   });
 
-  it('of 64 bits are refused if the low half is not all of one', async () => {
-    for (const number of [-1n, 2n ** 32n + 3n, -(2n ** 63n)]) {
+  it('is refused for a number that is none of an expert, or stands twice in a row, by its file, name and row', async () => {
+    const experts = BigInt(config['n_routed_experts'] as number);
+    for (const number of [-1n, 2n ** 32n + 3n, -(2n ** 63n), experts, 2n ** 31n]) {
       await assert.rejects(opened(naming(number)), (error) => {
         assert.ok(error instanceof OdmoeError && error.code === 'MODEL_CORRUPT');
-        assert.ok(error.message.includes(` the number ${number}, `), error.message);
+        assert.ok(error.message.includes(` has the number ${number} in row `), error.message);
+        assert.match(error.message, /model\.safetensors: tensor layers\.0\.ffn\.gate\.tid2eid /);
         return true;
       });
     }
   });
 
-  it('are refused as other types', async () => {
+  it('is refused as another type', async () => {
     await assert.rejects(
       opened((table) => ({ ...table, dtype: 'F32', data: table.data.slice(table.data.length / 2) })),
       (error) => error instanceof OdmoeError && /I32 or I64|I32, I64/.test(error.message),
