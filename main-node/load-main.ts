@@ -210,7 +210,7 @@ async function loadHead(
   }
   const shape = servedShape(draftHead.shape, main.maxContextPositions);
   const canServe = sliced === null && servableHead(source) !== null;
-  if (drafting.headExperts === 'workers' && !canServe)
+  if (drafting.headExperts === 'workers' && !canServe && shape.expertLayers > 0)
     log.warn("workers cannot run the experts of the model's own head: main loads them", { model: name });
   const headAtWorkers = canServe && runsAtWorkers(settings, draftHead, leftBytes());
   const progress = (): void => requireWanted(abandoned);

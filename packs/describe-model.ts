@@ -184,10 +184,9 @@ function denseBytes({ role, tensor }: { role: DenseRole; tensor: TensorSource })
 
 function draftHeadBytes(head: DraftHeadSource): number {
   const dense = ownDensePlaces(head).map(({ role, layer }) => storedBytes(head.dense(role, layer)));
-  const experts = Array.from({ length: head.shape.experts }, (_, expert) => {
-    const matrices = head.expert(0, expert);
-    return EXPERT_MATRICES.map((part) => storedBytes(matrices[part])).reduce(add, 0);
-  });
+  const experts = Array.from(allExperts(head), (expert) =>
+    EXPERT_MATRICES.map((part) => storedBytes(expert[part])).reduce(add, 0),
+  );
   return [...dense, ...experts].reduce(add, 0);
 }
 

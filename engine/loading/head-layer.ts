@@ -12,10 +12,10 @@ export function headLayerOf({ expertLayers }: Pick<ModelShape, 'expertLayers'>):
   return expertLayers;
 }
 
-/** The head, if slots for the model's experts hold the head's, too; null: there is none, or its experts are of another form. */
+/** The head, if slots for the model's experts hold the head's, too; null: there is none, it has no experts, or they are of another form. */
 export function servableHead(source: ModelSource): DraftHeadSource | null {
   const head = source.draftHead ?? null;
-  if (head === null) return null;
+  if (head === null || head.shape.expertLayers === 0) return null;
   const { experts, expert } = source.shape;
   if (head.shape.experts !== experts || expertRowSize(head.shape) !== expertRowSize(source.shape)) return null;
   if (!isDeepStrictEqual(head.shape.expert, expert)) return null;

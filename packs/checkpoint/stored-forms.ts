@@ -64,7 +64,8 @@ const EXPERTS = /\.(experts?|block_sparse_moe|moe)\./;
  * @throws MODEL_UNSUPPORTED if none of the family's layouts fits
  */
 export function chooseLayout(config: ModelConfig, found: CheckpointTensors, directory: string): ModelConfig {
-  const [layer = 0] = expertLayerNumbers(config.shape);
+  const [layer] = expertLayerNumbers(config.shape);
+  if (layer === undefined) return config;
   const layouts = [config.layout, ...config.otherLayouts];
   const chosen = layouts.find((layout) => {
     const { name } = layout.expert('gate', layer, 0);

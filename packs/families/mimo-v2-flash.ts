@@ -10,6 +10,7 @@ import {
   inverseRoot,
   rotateHalves,
 } from '../model-config/decoder-config.js';
+import { draftHeadApart } from '../model-config/draft-heads.js';
 import { forLayers, readLayerKinds, readSparseLayers } from '../model-config/layer-kinds.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 import { type ReadRope, readRope } from '../model-config/rope-config.js';
@@ -47,7 +48,10 @@ export const mimoV2Flash: ModelFamily = {
       layer: { ...DECODER_NAMES.layer, sinks: 'self_attn.attention_sink_bias' },
       leftOut: [/^model\.mtp\./],
     };
-    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: null });
+    const forms = expertForms(names, 'mlp.experts');
+    const hasHead = dense !== null && used.includes('sliding_attention');
+    const draftHead = hasHead ? draftHeadApart(layerOf(windowed, { always: dense }), forms[0]) : null;
+    return modelConfig(config, shape, forms, { eos: null, draftHead });
   },
 };
 

@@ -62,7 +62,9 @@ function fileProblems(manifest: Manifest): string[] {
   const needed = ['config.json', DENSE_FILE];
   const layers = isSlicesOnly(manifest) ? 0 : manifest.model.shape.expertLayers;
   for (let layer = 0; layer < layers; layer += 1) needed.push(expertFileName(layer));
-  if (manifest.draft_head !== undefined) needed.push(DRAFT_DENSE_FILE, DRAFT_EXPERTS_FILE);
+  const head = manifest.draft_head;
+  if (head !== undefined) needed.push(DRAFT_DENSE_FILE);
+  if (head !== undefined && head.shape.expertLayers > 0) needed.push(DRAFT_EXPERTS_FILE);
   const listed = new Set(names);
   for (const name of needed) if (!listed.has(name)) problems.push(`${name} is not listed`);
   return problems;
@@ -95,7 +97,7 @@ function draftHeadProblems(manifest: Manifest): string[] {
 }
 
 function headShapeProblem(head: ModelShape, model: ModelShape): string | null {
-  if (head.draftHead === undefined || head.layers.length !== 1 || head.expertLayers !== 1) {
+  if (head.draftHead === undefined || head.layers.length !== 1) {
     return 'its shape is not that of a head that drafts';
   }
   if (head.hiddenSize !== model.hiddenSize || head.vocabSize !== model.vocabSize) {

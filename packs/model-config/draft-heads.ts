@@ -3,7 +3,7 @@ import type { NamedTensor, TensorNames } from './checkpoint-layout.js';
 
 /**
  * Heads that draft tokens (multi-token prediction, DeepSeek-V3's report, section 2.2). Of several heads in a checkpoint the first is read. Names and
- * arithmetic: vLLM's deepseek_mtp.py, glm4_moe_mtp.py and qwen3_next_mtp.py. The order of the two halves is the same in all of them.
+ * arithmetic: vLLM's deepseek_mtp.py, glm4_moe_mtp.py, qwen3_next_mtp.py and mimo_v2_mtp.py. The order of the two halves is the same in all of them.
  */
 export interface DraftHeadNames {
   layer: LayerShape;
@@ -15,7 +15,8 @@ export interface DraftHeadNames {
 
 /** The shape of a head as a model of one layer. */
 export function draftHeadShape(shape: ModelShape, { layer, chained }: DraftHeadNames): ModelShape {
-  return { ...shape, layers: [layer], expertLayers: 1, lmHeadBias: false, draftHead: { chained } };
+  const expertLayers = layer.routed === null ? 0 : 1;
+  return { ...shape, layers: [layer], expertLayers, lmHeadBias: false, draftHead: { chained } };
 }
 
 /**
@@ -63,4 +64,26 @@ export function draftHeadBeside(
     },
   }));
   return { layer, chained: 'normed', names };
+}
+
+/**
+ * The first of the heads of MiMo-V2-Flash's checkpoints, `model.mtp.layers.N`, which have the model's embedding and LM head, and a dense network in place of
+ * experts.
+ */
+export function draftHeadApart(layer: LayerShape, names: TensorNames): DraftHeadNames {
+  const own = (name: string): string => `layers.0.${name}`;
+  const apart = {
+    ...names,
+    prefix: 'model.mtp.',
+    model: {
+      embedding: 'embed_tokens.weight',
+      finalNorm: own('final_layernorm.weight'),
+      lmHead: 'model.mtp.lm_head.weight',
+      tokenNorm: own('enorm.weight'),
+      stateNorm: own('hnorm.weight'),
+      draftInput: own('eh_proj.weight'),
+    },
+    layer: { ...names.layer, feedForwardNorm: 'pre_mlp_layernorm.weight' },
+  };
+  return { layer, chained: 'normed', names: [apart] };
 }

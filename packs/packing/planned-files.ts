@@ -77,22 +77,22 @@ export async function planFiles(checkpoint: Checkpoint, context: PackingContext)
 
 /** The files of a head that drafts. */
 function planDraftFiles(head: CheckpointDraftHead, context: PackingContext): PlannedFile[] {
-  return [
-    {
-      name: DRAFT_DENSE_FILE,
-      sourceBytes: denseBytes(head),
-      sourcePaths: densePaths(head),
-      expectedBytes: denseLayout(head).sizeBytes,
-      write: (file) => writeDenseFile(head, file, context),
-    },
-    {
-      name: DRAFT_EXPERTS_FILE,
-      sourceBytes: layerExpertBytes(head, 0),
-      sourcePaths: expertPaths(head, 0),
-      expectedBytes: expectedLayerBytes(head, 0, context),
-      write: (file) => writeExpertFile(head, 0, file, context, DRAFT_EXPERTS_FILE),
-    },
-  ];
+  const dense: PlannedFile = {
+    name: DRAFT_DENSE_FILE,
+    sourceBytes: denseBytes(head),
+    sourcePaths: densePaths(head),
+    expectedBytes: denseLayout(head).sizeBytes,
+    write: (file) => writeDenseFile(head, file, context),
+  };
+  if (head.shape.expertLayers === 0) return [dense];
+  const experts: PlannedFile = {
+    name: DRAFT_EXPERTS_FILE,
+    sourceBytes: layerExpertBytes(head, 0),
+    sourcePaths: expertPaths(head, 0),
+    expectedBytes: expectedLayerBytes(head, 0, context),
+    write: (file) => writeExpertFile(head, 0, file, context, DRAFT_EXPERTS_FILE),
+  };
+  return [dense, experts];
 }
 
 function densePaths(model: ModelSource): Set<string> {

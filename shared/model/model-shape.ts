@@ -383,8 +383,8 @@ export const modelShapeSchema = z.strictObject({
   logitCap: notNegative,
   ropes: z.array(ropeSchema),
   layers: z.array(layerSchema).min(1).max(99_999),
-  /** Number of layers with a routed part. Placement, packs, planner and recall count only these, from 0 on. */
-  expertLayers: size,
+  /** Number of layers with a routed part. Placement, packs, planner and recall count only these, from 0 on. 0: a head that drafts without experts. */
+  expertLayers: count,
   experts: size,
   expertsPerToken: size,
   expert: gluSchema,

@@ -25,6 +25,7 @@ export function shapeProblem(shape: ModelShape): string | null {
   if (routed !== shape.expertLayers) {
     return `${routed} layers have experts, and ${shape.expertLayers} are said to have some`;
   }
+  if (routed === 0 && shape.draftHead === undefined) return 'no layer has experts';
   if (shape.draftHead !== undefined && shape.norm !== 'rms') return 'a head that drafts has RMS norms';
   if (shape.streams !== undefined && shape.draftHead !== undefined) return 'a head that drafts has no residual streams';
   for (const [number, layer] of shape.layers.entries()) {

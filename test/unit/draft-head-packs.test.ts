@@ -63,7 +63,7 @@ async function withTensors(
 }
 
 describe('packs of heads that draft', () => {
-  for (const fixture of ['deepseekv3', 'glmmoedsa', 'glm45', 'qwen3next', 'qwen35moe']) {
+  for (const fixture of ['deepseekv3', 'glmmoedsa', 'glm45', 'qwen3next', 'qwen35moe', 'mimov2flash']) {
     it(`hold the head's values, whole and once: ${fixture}`, async () => {
       const checkpoint = await openCheckpoint(fixturePath(fixture));
       await withTemporaryDirectory(async (directory) => {
@@ -87,6 +87,34 @@ describe('packs of heads that draft', () => {
       });
     });
   }
+
+  it('are the first of several: MiMo-V2-Flash has one for each of its drafts', async () => {
+    const first = await tensorsOfFixture('mimov2flash');
+    const second = first.flatMap((tensor) => {
+      const name = tensor.name.replace('model.mtp.layers.0.', 'model.mtp.layers.1.');
+      return name === tensor.name ? [] : [{ ...tensor, name, data: tensor.data.map((byte) => byte ^ 1) }];
+    });
+    assert.ok(second.length > 0);
+    await withTemporaryDirectory(async (directory) => {
+      const [checkpoint, output] = [join(directory, 'checkpoint'), join(directory, 'pack')];
+      await writeTinyCheckpoint(checkpoint, [...second, ...first], { config: configOfFixture('mimov2flash') });
+      const { leftOut } = await pack(checkpoint, output, NATIVE);
+      assert.deepEqual(
+        leftOut.filter(({ name }) => /mtp/.test(name)).reduce((sum, { tensors }) => sum + tensors, 0),
+        second.length,
+      );
+      const [wanted, packed] = [await openCheckpoint(fixturePath('mimov2flash')), await openPack(output)];
+      assert.ok(wanted.draftHead && packed.draftHead);
+      assert.deepEqual(denseOf(packed.draftHead).map(plainValues), denseOf(wanted.draftHead).map(plainValues));
+      // It has no experts, so the pack has no file for them.
+      const files = packed.manifest.files.map(({ name }) => name);
+      assert.deepEqual(
+        files.filter((name) => name.startsWith('draft-')),
+        ['draft-dense.safetensors'],
+      );
+      assert.deepEqual(packed.manifest.draft_head?.experts, []);
+    });
+  });
 
   it('are of checkpoints with random weights, too, where config.json counts a head', async () => {
     for (const [heads, isThere] of [

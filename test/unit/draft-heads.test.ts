@@ -21,6 +21,7 @@ const FIXTURES = [
   { fixture: 'glm45', shared: [] },
   { fixture: 'qwen3next', shared: ['embedding', 'lmHead'] },
   { fixture: 'qwen35moe', shared: ['embedding', 'lmHead'] },
+  { fixture: 'mimov2flash', shared: ['embedding', 'lmHead'] },
 ];
 
 async function sourcesOf(fixture: string): Promise<{ source: ModelSource; head: DraftHeadSource }> {

@@ -234,7 +234,7 @@ void Pass::residual(std::span<float> states) const {
 void Pass::forward(const std::function<void(int, const RouterChoice&)>& on_router) {
   expect(Stage::attend, 0);
   PassState& pass = *state_;
-  if (pass.activations.rows == 0) {
+  if (pass.activations.rows == 0 && pass.shape().expert_layers > 0) {
     const ExpertShape expert{pass.expert_row(), pass.shape().expert, WeightFormat::fp32};
     pass.activations = ExpertActivations(pass.model->device()->backend(), expert, pass.max_rows * pass.shape().experts_per_token);
   }
@@ -245,6 +245,8 @@ void Pass::forward(const std::function<void(int, const RouterChoice&)>& on_route
     run_experts(layer, choice);
     end_expert_layer(layer, choice.weights);
   }
+  // A head that drafts may have no layer with experts.
+  if (pass.shape().expert_layers == 0) run_dense_layers(static_cast<int>(pass.shape().layers.size()));
   stage_ = Stage::done;
 }
 
