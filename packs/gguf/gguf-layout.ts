@@ -1,5 +1,5 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import { type DenseRole, denseDimensions, isVectorRole, type DensePlace } from '../../shared/model/dense-roles.js';
+import { type DenseRole, denseDimensions, isVectorRole } from '../../shared/model/dense-roles.js';
 import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertMatrix } from '../../shared/model/tensor-source.js';
 import { expertDimensions, type NamedPart } from '../model-config/checkpoint-layout.js';
@@ -15,21 +15,39 @@ const INPUT_SCALE = /\.input_scale$/;
  * by what tensors there are.
  * @param names of the file's tensors
  */
-export function ggufLayout(
-  shape: ModelShape,
-  names: { has(name: string): boolean },
-  guessingLayers: number,
-): CheckpointLayout {
+export function ggufLayout(shape: ModelShape, names: FileNames, guessingLayers: number): CheckpointLayout {
+  const model: FileLayers = { names, firstLayer: 0 };
+  return {
+    ...tensorPlaces(shape, model),
+    isLeftOut: (name) => INPUT_SCALE.test(name) || guessingLayer(name, shape, guessingLayers) !== null,
+    guessing: guessing(shape, guessingLayers),
+  };
+}
+
+/** Places of the tensors of a head that drafts, which is the layer of this number. */
+export function ggufHeadLayout(shape: ModelShape, names: FileNames, firstLayer: number): CheckpointLayout {
+  return { ...tensorPlaces(shape, { names, firstLayer }), isLeftOut: () => false, guessing: guessing(shape, 0) };
+}
+
+function tensorPlaces(shape: ModelShape, file: FileLayers): Pick<CheckpointLayout, 'dense' | 'expert' | 'expertBias'> {
+  const prefixOf = (layer: number): string => `blk.${file.firstLayer + layer}.`;
   const layers = shape.layers.map((layer, number): StoredLayer => ({
     layer,
     hiddenSize: shape.hiddenSize,
-    has: (name) => names.has(`blk.${number}.${name}`),
+    has: (name) => file.names.has(prefixOf(number) + name),
   }));
   const inLayer = (number: number): StoredLayer =>
     requirePresent(layers[number], () => `the model has a layer ${number}.`);
   return {
-    dense: (place) => denseTensor(place, shape, { inLayer, has: (name) => names.has(name) }),
-    expert: (part, layer, expert) => expertTensor({ part, expert, layer }, shape, inLayer(layer)),
+    dense: (place) => {
+      const { role, layer } = place;
+      const { rows, columns } = denseDimensions(place, shape);
+      const dimensions = isVectorRole(role) ? [columns] : [rows, columns];
+      const name = shape.draftHead === undefined ? modelTensor(role, file) : headTensor(role, file);
+      if (name !== null) return stored({ name }, '', dimensions);
+      return stored(layerTensor(role, inLayer(layer)), prefixOf(layer), dimensions);
+    },
+    expert: (part, layer, expert) => expertTensor({ part, expert }, shape, inLayer(layer), prefixOf(layer)),
     expertBias: shape.expert.bias
       ? (part, layer, expert) => {
           const [rows] = expertDimensions(part, shape);
@@ -38,11 +56,9 @@ export function ggufLayout(
             dimensions: [shape.experts, rows],
             slice: { firstRow: expert, blockRows: 1 },
           };
-          return stored(named, `blk.${layer}.`, [rows]);
+          return stored(named, prefixOf(layer), [rows]);
         }
       : null,
-    isLeftOut: (name) => INPUT_SCALE.test(name) || guessingLayer(name, shape, guessingLayers) !== null,
-    guessing: guessing(shape, guessingLayers),
   };
 }
 
@@ -57,9 +73,15 @@ function guessing(shape: ModelShape, count: number): GuessingLayers {
   return { layerBehindLast: (name) => guessingLayer(name, shape, count), count, isPart: () => true, marks: () => [] };
 }
 
+/** Names of the file's tensors. */
 interface FileNames {
-  inLayer: (layer: number) => StoredLayer;
-  has: (name: string) => boolean;
+  has(name: string): boolean;
+}
+
+/** The layers of a file from one on. */
+interface FileLayers {
+  names: FileNames;
+  firstLayer: number;
 }
 
 /** Tensors of the whole model. */
@@ -70,27 +92,44 @@ const MODEL_TENSORS: Partial<Record<DenseRole, string>> = {
   lmHeadBias: 'output.bias',
 };
 
-function denseTensor(place: DensePlace, shape: ModelShape, { inLayer, has }: FileNames): StoredTensor {
-  const { role, layer } = place;
-  const { rows, columns } = denseDimensions(place, shape);
-  const dimensions = isVectorRole(role) ? [columns] : [rows, columns];
+/** The name of a tensor of the whole model; null: the role is that of a layer's tensor. */
+function modelTensor(role: DenseRole, { names }: FileLayers): string | null {
   // LFM2 calls the norm behind the last layer after the embedding.
-  const finalNorm = has('output_norm.weight') ? 'output_norm.weight' : 'token_embd_norm.weight';
-  const name = role === 'finalNorm' ? finalNorm : MODEL_TENSORS[role];
-  if (name !== undefined) return stored({ name }, '', dimensions);
-  return stored(layerTensor(role, inLayer(layer)), `blk.${layer}.`, dimensions);
+  if (role === 'finalNorm') return names.has('output_norm.weight') ? 'output_norm.weight' : 'token_embd_norm.weight';
+  return MODEL_TENSORS[role] ?? null;
+}
+
+/** Tensors of a head that are not of its layer; names begin behind "blk.N.". */
+const HEAD_TENSORS: Partial<Record<DenseRole, string>> = {
+  embedding: 'nextn.embed_tokens.weight',
+  tokenNorm: 'nextn.enorm.weight',
+  stateNorm: 'nextn.hnorm.weight',
+  draftInput: 'nextn.eh_proj.weight',
+  finalNorm: 'nextn.shared_head_norm.weight',
+  lmHead: 'nextn.shared_head_head.weight',
+};
+
+/** As modelTensor, of a head. One without a final norm has the model's. */
+function headTensor(role: DenseRole, file: FileLayers): string | null {
+  const own = HEAD_TENSORS[role];
+  if (own === undefined) return null;
+  const name = `blk.${file.firstLayer}.${own}`;
+  return role === 'finalNorm' && !file.names.has(name) ? modelTensor(role, file) : name;
 }
 
 interface ExpertPlace {
   part: ExpertMatrix;
   expert: number;
-  layer: number;
 }
 
 /** All experts of a layer in a tensor for each matrix; gate and up in one, the gate's rows first; or (before April 2024) each expert apart. */
-function expertTensor({ part, expert, layer }: ExpertPlace, shape: ModelShape, { has }: StoredLayer): StoredTensor {
+function expertTensor(
+  { part, expert }: ExpertPlace,
+  shape: ModelShape,
+  { has }: StoredLayer,
+  prefix: string,
+): StoredTensor {
   const [rows, columns] = expertDimensions(part, shape);
-  const prefix = `blk.${layer}.`;
   if (part !== 'down' && has('ffn_gate_up_exps.weight')) {
     const firstRow = (2 * expert + (part === 'up' ? 1 : 0)) * rows;
     const dimensions = [shape.experts, 2 * rows, columns];

@@ -2,9 +2,11 @@ import { basename, dirname, resolve } from 'node:path';
 import { realpath } from 'node:fs/promises';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { readFailure } from '../../shared/base/files/read-file.js';
+import type { DenseRole } from '../../shared/model/dense-roles.js';
 import { shippedFormatOf } from '../../shared/model/weight-dtype.js';
 import type { Checkpoint, StoredBiases } from '../checkpoint/checkpoint.js';
 import type { ModelTensor } from '../checkpoint/checkpoint-tensors.js';
+import { findHeadAmong } from '../checkpoint/draft-head.js';
 import { expectedTensors } from '../checkpoint/expected-tensors.js';
 import { readCheckpointBiases } from '../checkpoint/expert-biases.js';
 import { parseModelConfig } from '../checkpoint/model-config.js';
@@ -15,7 +17,7 @@ import { ggufConfig } from './gguf-config.js';
 import { asStored, type GgufConfig } from './gguf-config-parts.js';
 import { GGUF_FILE_ERRORS } from './gguf-errors.js';
 import { readGgufModel } from './gguf-file.js';
-import { ggufLayout } from './gguf-layout.js';
+import { ggufHeadLayout, ggufLayout } from './gguf-layout.js';
 import { GgufTensorFinder } from './gguf-layout-sources.js';
 import { readPartName } from './gguf-parts.js';
 import { ggufEndTokens } from './gguf-tokenizer-ends.js';
@@ -34,16 +36,35 @@ export interface GgufContents {
 export function readGgufContents(model: GgufModel, longContext = false): GgufContents {
   const made = ggufConfig(model);
   // The family must not change what the pack will hold.
-  const { family, config } = parseModelConfig(structuredClone(made.config), model.path, { longContext });
+  const parsed = { ...structuredClone(made.config), ...countedHeads(made) };
+  const { family, config } = parseModelConfig(parsed, model.path, { longContext });
   const shape = asStored(config.shape, made);
   const places = ggufLayout(shape, model.tensors, made.guessingLayers);
   const isLeftOut = (name: string): boolean => made.tensorsRead?.includes(name) === true || places.isLeftOut(name);
+  const head = headConfig(config, model, made);
   const eosTokenIds = [...ggufEndTokens(model.keys, model.path)].sort((a, b) => a - b);
   return {
     family: family.name,
-    config: { ...config, shape, layout: { ...places, isLeftOut }, otherLayouts: [], eosTokenIds },
+    config: { ...config, shape, layout: { ...places, isLeftOut }, otherLayouts: [], eosTokenIds, ...head },
     configFile: made.config,
   };
+}
+
+/** The number of heads. The config.json itself counts none: packs that earlier releases made have it so, and stay as they are. */
+function countedHeads({ config, guessingLayers }: GgufConfig): GgufConfig['config'] {
+  return 'num_nextn_predict_layers' in config ? { num_nextn_predict_layers: guessingLayers } : {};
+}
+
+/** The config of the first layer behind the last one as a head that drafts. */
+function headConfig(
+  { draftHead, shape: { layers } }: ModelConfig,
+  model: GgufModel,
+  made: GgufConfig,
+): Pick<ModelConfig, 'draftHead'> {
+  if (draftHead === undefined || made.guessingLayers === 0) return { draftHead: undefined };
+  const shape = asStored(draftHead.shape, made);
+  const layout = ggufHeadLayout(shape, model.tensors, layers.length);
+  return { draftHead: { ...draftHead, shape, layout, otherLayouts: [] } };
 }
 
 /**
@@ -73,8 +94,8 @@ export async function openGgufModel(
   const table = new SourceTable(shape, tiedEmbeddings, model.path);
   for (const { place, source } of tensors) table.add(place, source);
   const storedBiases = await readBiases(config, finder, table, readsBiases);
-  return {
-    kind: 'checkpoint',
+  const opened = {
+    kind: 'checkpoint' as const,
     directory: dirname(model.path),
     name: ggufName(model),
     family,
@@ -88,10 +109,20 @@ export async function openGgufModel(
     leftOut: unusedTensors(model, config, finder.used, family),
     tiedHead: null,
     madeFiles: madeFiles(model, configFile, eosTokenIds),
-    expertBiases: (layer) => storedBiases.get(layer) ?? { paths: new Set(), storedBytes: 0 },
-    dense: (role, layer) => table.dense(role, layer),
-    expert: (layer, expert) => table.expert(layer, expert),
+    expertBiases: (layer: number) => storedBiases.get(layer) ?? { paths: new Set<string>(), storedBytes: 0 },
+    dense: (role: DenseRole, layer: number) => table.dense(role, layer),
+    expert: (layer: number, expert: number) => table.expert(layer, expert),
   };
+  const { head, problem } = findHeadAmong(
+    config.draftHead,
+    (name) => model.tensors.has(name),
+    (own) => {
+      const ofHead = new GgufTensorFinder(model, own.shape);
+      return { config: own, used: ofHead.used, find: (expected) => ofHead.find(expected) };
+    },
+    opened,
+  );
+  return { ...opened, draftHead: head, draftHeadProblem: problem };
 }
 
 /**

@@ -4,10 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { joinPlanes, openTensor } from '../../native/index.js';
 import { type Checkpoint, openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { openGguf } from '../../packs/gguf/open-gguf.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { LayerShape } from '../../shared/model/model-shape.js';
-import type { TensorSource } from '../../shared/model/tensor-source.js';
+import type { DraftHeadSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { logitBits, openResidentModel } from '../integration/generate-resident-model.js';
 import {
   asFp32,
@@ -19,6 +20,7 @@ import {
 } from './gguf-from-checkpoint.js';
 import { byteLevelKeys } from './gguf-tokenizer-files.js';
 import { ggufBytes, type WrittenKey } from './gguf-writer.js';
+import { openTestDevice } from './native-test-model.js';
 
 const fixtures = join(packageRoot(), 'test', 'fixtures');
 const VOCABULARY = 300;
@@ -34,11 +36,13 @@ interface Made {
   without?: RegExp;
   /** The converter turns the rows of queries and keys. */
   turned?: boolean;
+  /** The file has a head that drafts. */
+  head?: boolean;
 }
 
 const FIXTURES: Readonly<Record<string, Made>> = {
   qwen3moe: { architecture: 'qwen3moe' },
-  glm45: { architecture: 'glm4moe' },
+  glm45: { architecture: 'glm4moe', head: true },
   minimaxm2: { architecture: 'minimax-m2' },
   qwen2moe: { architecture: 'qwen2moe' },
   // No key says that the last layers are dense.
@@ -57,17 +61,23 @@ function tokenizerKeys(): WrittenKey[] {
 }
 
 /** Writes the checkpoint, with the config's changes, and the GGUF file. Gives their paths. */
-async function writeBoth(directory: string, name: string, made: Made): Promise<{ checkpoint: string; gguf: string }> {
+async function writeBoth(
+  directory: string,
+  name: string,
+  made: Made,
+  isKept: (name: string) => boolean = () => true,
+): Promise<{ checkpoint: string; gguf: string }> {
   const text = await readFile(join(fixtures, name, 'config.json'), 'utf8');
   const config = { ...(JSON.parse(text) as CheckpointConfig), ...made.config };
   const stored = readStored(join(fixtures, name)).filter((tensor) => made.without?.test(tensor.name) !== true);
   const checkpoint = join(directory, name);
-  await mkdir(checkpoint);
+  await mkdir(checkpoint, { recursive: true });
   await writeFile(join(checkpoint, 'config.json'), JSON.stringify(config));
   await writeFile(join(checkpoint, 'model.safetensors'), safetensorsBytes(stored));
   const keys = [...ggufKeys(made.architecture, config), ...tokenizerKeys()];
   const gguf = join(directory, `${name}.gguf`);
-  await writeFile(gguf, ggufBytes({ keys, tensors: ggufTensors(stored, made.architecture, config) }));
+  const tensors = ggufTensors(stored, made.architecture, config).filter((tensor) => isKept(tensor.name));
+  await writeFile(gguf, ggufBytes({ keys, tensors }));
   return { checkpoint, gguf };
 }
 
@@ -101,6 +111,37 @@ async function answersOf(path: string): Promise<number[]> {
     return asFloats(await logitBits(model, PROMPT, FURTHER, PROMPT.length));
   } finally {
     model.dispose();
+  }
+}
+
+/** The logits of a head's rows for made states: the same for each head of these sizes. */
+async function headLogits(head: DraftHeadSource): Promise<number[]> {
+  const device = openTestDevice();
+  const model = device.createModel(head.shape);
+  const sequence = model.createSequence();
+  const pass = model.createPass(PROMPT.length);
+  try {
+    await loadDenseWeights(model, head, 'bf16');
+    await loadResidentExperts(model, head, 'bf16');
+    const rows = Int32Array.from(PROMPT, (_, row) => row);
+    const states = Float32Array.from({ length: PROMPT.length * head.shape.hiddenSize }, (_, at) => Math.sin(at * at));
+    await pass.begin([sequence], new Int32Array(PROMPT.length), rows, Int32Array.from(PROMPT), states);
+    await pass.forward(null);
+    return [...(await pass.logits(rows))];
+  } finally {
+    for (const part of [pass, sequence, model, device]) part.dispose();
+  }
+}
+
+function headOf({ draftHead, draftHeadProblem }: Checkpoint): DraftHeadSource {
+  assert.equal(draftHeadProblem, null);
+  return draftHead ?? assert.fail('there is no head');
+}
+
+function assertSameLogits(found: readonly number[], wanted: readonly number[]): void {
+  assert.equal(found.length, wanted.length);
+  for (const [index, logit] of found.entries()) {
+    assert.ok(Math.abs(logit - (wanted[index] ?? NaN)) <= 1e-5, `logit ${index}: ${logit}`);
   }
 }
 
@@ -142,15 +183,47 @@ describe('a GGUF file made of a checkpoint by the rules of the converter:', () =
         }
       });
 
+      it(made.head === true ? 'has the head of the checkpoint' : 'has no head', async () => {
+        if (made.head !== true) {
+          assert.deepEqual([found.draftHead, found.draftHeadProblem], [null, null]);
+          return;
+        }
+        const [ofGguf, ofCheckpoint] = [headOf(found), headOf(wanted)];
+        assert.deepEqual(ofGguf.shape, ofCheckpoint.shape);
+        assert.deepEqual([...ofGguf.sharedRoles], [...ofCheckpoint.sharedRoles]);
+        assertSameLogits(await headLogits(ofGguf), await headLogits(ofCheckpoint));
+      });
+
       // The same shape and values answer alike; turned rows are only seen to be the same by their answers.
       if (made.turned !== true) return;
       it('answers as the checkpoint does', async () => {
         const [ofGguf, ofCheckpoint] = [await answersOf(paths.gguf), await answersOf(paths.checkpoint)];
         assert.equal(ofGguf.length, (1 + FURTHER.length) * VOCABULARY);
-        for (const [index, logit] of ofGguf.entries()) {
-          assert.ok(Math.abs(logit - (ofCheckpoint[index] ?? NaN)) <= 1e-5, `logit ${index}: ${logit}`);
-        }
+        assertSameLogits(ofGguf, ofCheckpoint);
       });
     });
   }
+
+  it('may leave out of a head what the model has, too', async () => {
+    const made = { architecture: 'glm4moe' };
+    const folder = join(directory, 'shared');
+    const { gguf } = await writeBoth(folder, 'glm45', made, (name) => !/nextn\.(embed_tokens|shared_head)/.test(name));
+    const opened = await openGguf(gguf);
+    const head = headOf(opened);
+    assert.deepEqual([...head.sharedRoles].sort(), ['embedding', 'lmHead']);
+    for (const role of ['embedding', 'finalNorm', 'lmHead'] as const) {
+      assert.ok((await valuesOf(head.dense(role, 0))).equals(await valuesOf(opened.dense(role, 0))), role);
+    }
+    assert.ok((await headLogits(head)).every(Number.isFinite));
+  });
+
+  it('is read without a head that lacks a tensor', async () => {
+    const folder = join(directory, 'lacking');
+    const made = { architecture: 'glm4moe' };
+    const { gguf } = await writeBoth(folder, 'glm45', made, (name) => !name.includes('nextn.enorm'));
+    const opened = await openGguf(gguf);
+    assert.equal(opened.draftHead, null);
+    assert.match(opened.draftHeadProblem ?? '', /nextn\.enorm\.weight of shape \[64\] is missing/);
+    assert.ok(opened.leftOut.includes('blk.4.nextn.eh_proj.weight'));
+  });
 });
