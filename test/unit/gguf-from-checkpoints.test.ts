@@ -5,8 +5,10 @@ import { join } from 'node:path';
 import { joinPlanes, openTensor } from '../../native/index.js';
 import { type Checkpoint, openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
-import { openGguf } from '../../packs/gguf/open-gguf.js';
+import { readGgufModel } from '../../packs/gguf/gguf-file.js';
+import { openGguf, openGgufModel } from '../../packs/gguf/open-gguf.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
+import { densePlaces } from '../../shared/model/dense-roles.js';
 import type { LayerShape } from '../../shared/model/model-shape.js';
 import type { DraftHeadSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { logitBits, openResidentModel } from '../integration/generate-resident-model.js';
@@ -225,5 +227,51 @@ describe('a GGUF file made of a checkpoint by the rules of the converter:', () =
     assert.equal(opened.draftHead, null);
     assert.match(opened.draftHeadProblem ?? '', /nextn\.enorm\.weight of shape \[64\] is missing/);
     assert.ok(opened.leftOut.includes('blk.4.nextn.eh_proj.weight'));
+  });
+
+  it('has the head of Qwen3.5 as one more layer with attention', async () => {
+    const path = join(fixtures, 'formats', 'gguf-qwen35moe-q4_k_m', 'qwen35moe-q4_k_m.gguf');
+    const file = await readGgufModel(path);
+    const tensors = new Map(file.tensors);
+    for (const tensor of file.tensors.values()) {
+      const name = tensor.name.replace(/^blk\.3\./, 'blk.4.');
+      if (name !== tensor.name) tensors.set(name, { ...tensor, name });
+    }
+    const norm = file.tensors.get('blk.3.attn_norm.weight') ?? assert.fail();
+    const [, hidden] = [...(file.tensors.get('token_embd.weight')?.dimensions ?? [])];
+    assert.ok(hidden !== undefined);
+    // Bytes of another tensor stand for those of each of the head's own.
+    const places = { enorm: 1, hnorm: 2, shared_head_norm: 3 };
+    for (const [own, step] of Object.entries(places)) {
+      const name = `blk.4.nextn.${own}.weight`;
+      tensors.set(name, { ...norm, name, offsetBytes: norm.offsetBytes + 32 * step });
+    }
+    const name = 'blk.4.nextn.eh_proj.weight';
+    tensors.set(name, { ...norm, name, type: 'BF16', dimensions: [hidden, 2 * hidden], offsetBytes: 64 });
+    const keys = new Map([
+      ...file.keys,
+      ['qwen35moe.block_count', 5],
+      ['qwen35moe.nextn_predict_layers', 1],
+      ['qwen35moe.attention.recurrent_layers', [true, true, true, false, false]],
+    ] as const);
+    const opened = await openGgufModel({ ...file, keys, tensors }, { longContext: false, readsBiases: true });
+    const head = headOf(opened);
+    assert.deepEqual(head.shape.layers, opened.shape.layers.slice(3));
+    assert.deepEqual(head.shape.draftHead, { chained: 'normed' });
+    assert.deepEqual([...head.sharedRoles].sort(), ['embedding', 'lmHead']);
+    for (const { role, layer } of densePlaces(opened.shape, false)) {
+      if (layer === 3) assert.deepEqual(head.dense(role, 0), opened.dense(role, 3), role);
+    }
+    for (let expert = 0; expert < head.shape.experts; expert += 1) {
+      assert.deepEqual(head.expert(0, expert), opened.expert(3, expert));
+    }
+    // The converter has added 1 to these norms, so their values are taken as they are.
+    const norms = (['tokenNorm', 'stateNorm', 'finalNorm'] as const).map((role) => head.dense(role, 0));
+    assert.deepEqual(
+      norms.map(({ view, chunks }) => [view, chunks.map(({ offsetBytes }) => offsetBytes - norm.offsetBytes)]),
+      [1, 2, 3].map((step) => [null, [32 * step]]),
+    );
+    const { rows, columns } = head.dense('draftInput', 0);
+    assert.deepEqual([rows, columns], [hidden, 2 * hidden]);
   });
 });
