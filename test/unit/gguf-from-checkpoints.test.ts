@@ -7,6 +7,7 @@ import { type Checkpoint, openCheckpoint } from '../../packs/checkpoint/checkpoi
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { readGgufModel } from '../../packs/gguf/gguf-file.js';
 import { openGguf, openGgufModel } from '../../packs/gguf/open-gguf.js';
+import { openPack } from '../../packs/format/open-pack.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
 import type { LayerShape } from '../../shared/model/model-shape.js';
@@ -21,6 +22,7 @@ import {
   safetensorsBytes,
 } from './gguf-from-checkpoint.js';
 import { byteLevelKeys } from './gguf-tokenizer-files.js';
+import { pack } from './tiny-pack.js';
 import { ggufBytes, type WrittenKey } from './gguf-writer.js';
 import { openTestDevice } from './native-test-model.js';
 
@@ -216,7 +218,11 @@ describe('a GGUF file made of a checkpoint by the rules of the converter:', () =
     for (const role of ['embedding', 'finalNorm', 'lmHead'] as const) {
       assert.ok((await valuesOf(head.dense(role, 0))).equals(await valuesOf(opened.dense(role, 0))), role);
     }
-    assert.ok((await headLogits(head)).every(Number.isFinite));
+    // A pack of it drafts alike.
+    await pack(gguf, join(folder, 'pack'));
+    const packed = (await openPack(join(folder, 'pack'))).draftHead ?? assert.fail('the pack has no head');
+    assert.deepEqual(packed.shape, head.shape);
+    assertSameLogits(await headLogits(packed), await headLogits(head));
   });
 
   it('is read without a head that lacks a tensor', async () => {
