@@ -37,11 +37,15 @@ export function readGgufContents(model: GgufModel, longContext = false): GgufCon
   const made = ggufConfig(model);
   // The family must not change what the pack will hold.
   const parsed = { ...structuredClone(made.config), ...countedHeads(made) };
-  const { family, config } = parseModelConfig(parsed, model.path, { longContext });
+  const {
+    family,
+    config: { draftHead, ...config },
+  } = parseModelConfig(parsed, model.path, { longContext });
   const shape = asStored(config.shape, made);
   const places = ggufLayout(shape, model.tensors, made.guessingLayers);
   const isLeftOut = (name: string): boolean => made.tensorsRead?.includes(name) === true || places.isLeftOut(name);
-  const head = headConfig(config, model, made);
+  const hasHead = draftHead !== undefined && made.guessingLayers > 0;
+  const head = hasHead ? { draftHead: headConfig(draftHead, shape.layers.length, model, made) } : {};
   const eosTokenIds = [...ggufEndTokens(model.keys, model.path)].sort((a, b) => a - b);
   return {
     family: family.name,
@@ -56,15 +60,9 @@ function countedHeads({ config, guessingLayers }: GgufConfig): GgufConfig['confi
 }
 
 /** The config of the first layer behind the last one as a head that drafts. */
-function headConfig(
-  { draftHead, shape: { layers } }: ModelConfig,
-  model: GgufModel,
-  made: GgufConfig,
-): Pick<ModelConfig, 'draftHead'> {
-  if (draftHead === undefined || made.guessingLayers === 0) return { draftHead: undefined };
-  const shape = asStored(draftHead.shape, made);
-  const layout = ggufHeadLayout(shape, model.tensors, layers.length);
-  return { draftHead: { ...draftHead, shape, layout, otherLayouts: [] } };
+function headConfig(head: ModelConfig, layer: number, model: GgufModel, made: GgufConfig): ModelConfig {
+  const shape = asStored(head.shape, made);
+  return { ...head, shape, layout: ggufHeadLayout(shape, model.tensors, layer), otherLayouts: [] };
 }
 
 /**
