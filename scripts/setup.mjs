@@ -66,10 +66,10 @@ export function setUp(purpose) {
   timed('set-up: TypeScript', () => buildTypeScript(modules, () => say('building TypeScript')));
 }
 
-/** Runs `task` after the set-up. If the set-up fails, it prints the reason and sets the exit status of the process to 1. */
+/** Runs `task` after the set-up, and returns its result. If the set-up fails, it prints the reason and sets the exit status of the process to 1. */
 export function afterSetUp(purpose, task) {
   runBuild('setup', () => setUp(purpose));
-  if (process.exitCode === undefined) task();
+  return process.exitCode === undefined ? task() : undefined;
 }
 
 /** The path of the native library that this odmoe loads; null: it can load none. In a process of its own, because a damaged library may end it. */

@@ -1,16 +1,18 @@
-// `npm run test:sanitizers` runs the native core under AddressSanitizer and UndefinedBehaviorSanitizer. It runs the C++ tests, then the
-// tests of the addon's door inside Node, then seeds of the simulated cluster. The counts go to build/sanitizer-counts.json.
+// `npm run test:sanitizers` runs the native core under AddressSanitizer and UndefinedBehaviorSanitizer. It runs the C++ tests, and beside
+// them the tests of the addon's door inside Node and then seeds of the simulated cluster. The counts go to build/sanitizer-counts.json.
 // It leaves out the CUDA kernels on their stand-in, for two reasons: every build compiles them with checks of alignment and bounds, and
 // their fibers change stacks in ways that AddressSanitizer does not follow.
-import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import { isAbsolute, join } from 'node:path';
 import { filesBelow, packageRoot } from './build-state.mjs';
 import { addCounts, runMocha } from './run-mocha.mjs';
 import { afterSetUp } from './setup.mjs';
+import { stageLines, timed } from './stage-times.mjs';
 
 const BUILT = join(packageRoot, 'build-sanitize', 'Release');
-/** The C++ tests take about two and a half minutes of one core. The limit is longer because a busy machine is slower. */
+/** The C++ tests take about three and a half minutes of one core. The limit is longer because a busy machine is slower. */
 const NATIVE_LIMIT_MS = 900_000;
 const SEEDS_LIMIT_MS = 300_000;
 const SEEDS = 20;
@@ -22,15 +24,23 @@ function say(text) {
   process.stdout.write(`sanitizers: ${text}\n`);
 }
 
-/** The program prints "pass NAME" and "fail NAME: why". If it ends badly without a failed case, that counts as a failure, too. */
-function nativeTests() {
-  const { status, stdout, signal } = spawnSync(join(BUILT, 'odmoe_native_tests'), {
-    encoding: 'utf8',
-    stdio: ['ignore', 'pipe', 'inherit'],
+/** Begins the C++ tests. Their output goes to a file, because the tests of the addon keep this process from reading a pipe. */
+function startNativeTests() {
+  const output = join(packageRoot, 'build-sanitize', 'native-tests.log');
+  const file = openSync(output, 'w');
+  const child = spawn(join(BUILT, 'odmoe_native_tests'), {
+    stdio: ['ignore', file, 'inherit'],
     timeout: NATIVE_LIMIT_MS,
     env: { ...process.env, ...UNDEFINED_BEHAVIOR },
   });
-  const lines = stdout.split('\n');
+  closeSync(file);
+  return { output, ended: once(child, 'close') };
+}
+
+/** The program prints "pass NAME" and "fail NAME: why". If it ends badly without a failed case, that counts as a failure, too. */
+async function nativeCounts({ output, ended }) {
+  const [status, signal] = await ended;
+  const lines = readFileSync(output, 'utf8').split('\n');
   const failures = lines.filter((line) => line.startsWith('fail '));
   for (const line of failures) say(line);
   const passed = lines.filter((line) => line.startsWith('pass ')).length;
@@ -73,15 +83,20 @@ function addonTests() {
     return [{ passed: 0, failed: 0, skipped: 1 }];
   }
   const files = filesBelow('dist/test/unit', (name) => ADDON_TESTS.test(name));
-  const runs = [runMocha(files, [], environment)];
-  if (existsSync(join(packageRoot, 'dist', 'bench', 'faults'))) runs.push(seeds(environment));
+  const runs = [timed('tests of the addon', () => runMocha(files, [], environment))];
+  if (existsSync(join(packageRoot, 'dist', 'bench', 'faults'))) runs.push(timed('seeds', () => seeds(environment)));
   return runs;
 }
 
-afterSetUp('sanitize', () => {
-  const counts = addCounts([nativeTests(), ...addonTests()]);
+async function runAll() {
+  const native = startNativeTests();
+  const addon = addonTests();
+  const counts = addCounts([await nativeCounts(native), ...addon]);
   mkdirSync(join(packageRoot, 'build'), { recursive: true });
   writeFileSync(join(packageRoot, 'build', 'sanitizer-counts.json'), JSON.stringify(counts));
+  process.stdout.write(`the stages:\n${stageLines()}`);
   say(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
   if (counts.failed > 0 || counts.passed === 0) process.exitCode = 1;
-});
+}
+
+await afterSetUp('sanitize', runAll);

@@ -69,14 +69,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const config = chooseLayout(read, found.tensors, absolute);
   const guessing = guessingTensors(config, found.tensors);
   const finder = new TensorFinder(found.tensors, config, absolute);
-  // One at a time: a wrong config may require more tensors than memory could list.
-  const tensors: ModelTensor[] = [];
-  const tables: CheckpointTensor[] = [];
-  for (const expected of expectedTensors(config)) {
-    tensors.push(finder.find(expected));
-    const table = expected.encoding === 'integers' ? found.tensors.get(expected.name) : undefined;
-    if (table !== undefined) tables.push(table);
-  }
+  const { tensors, tables } = findTensors(config, finder, found);
   const isGone = (path: string): boolean => gone.has(basename(path));
   for (const one of tables) if (!isGone(one.path)) await refuseOtherExperts(one, config.shape.experts);
   await refuseInfiniteDecays(tensors, isGone);
@@ -121,6 +114,23 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   };
   const { head, problem } = findDraftHead(config.draftHead, found.tensors, model);
   return { ...model, draftHead: head, draftHeadProblem: problem };
+}
+
+/** All tensors that the model needs. `tables`: those of experts by token, as they are stored. */
+function findTensors(
+  config: ModelConfig,
+  finder: TensorFinder,
+  found: CheckpointFiles,
+): { tensors: ModelTensor[]; tables: CheckpointTensor[] } {
+  const tensors: ModelTensor[] = [];
+  const tables: CheckpointTensor[] = [];
+  // One at a time: a wrong config may require more tensors than memory could list.
+  for (const expected of expectedTensors(config)) {
+    tensors.push(finder.find(expected));
+    const table = expected.encoding === 'integers' ? found.tensors.get(expected.name) : undefined;
+    if (table !== undefined) tables.push(table);
+  }
+  return { tensors, tables };
 }
 
 /** The directory's name; for a snapshot in Hugging Face's download cache, the name of the repository. */

@@ -1,6 +1,6 @@
 import { assertSeedsHold } from '../../simulation/seeds-hold.js';
 
-const SEEDS = 180;
+const SEEDS = 120;
 /** On a machine that is busy with other tests. */
 const LIMIT_MS = 1_200_000;
 

@@ -193,7 +193,8 @@ void multiply_format(const MatmulJob& job, int64_t first_tile, int64_t tiles, co
     default: break;
   }
   const bool gguf = block_shape(static_cast<Split>(job.format)).columns != 0;
-  return gguf ? ODMOE_INSTRUCTION_SET::multiply_gguf(job, first_tile, tiles, scratch) : ODMOE_INSTRUCTION_SET::multiply_blocks(job, first_tile, tiles, scratch);
+  return gguf ? ODMOE_INSTRUCTION_SET::multiply_gguf(job, first_tile, tiles, scratch)
+              : ODMOE_INSTRUCTION_SET::multiply_blocks(job, first_tile, tiles, scratch);
 }
 
 }  // namespace
