@@ -30,6 +30,8 @@ export interface SampleOptions {
   isSilent?: () => boolean;
   /** Time between two seconds of the invented cluster: 1000 by default. Each second waits until the page has taken the one before. */
   secondMs?: number;
+  /** False: the next second waits, also where the browser has taken the one before into a buffer. */
+  mayGoOn?: () => boolean;
   /** Events that each second brings besides. */
   more?: (secondsOn: number) => ClusterEvent[];
 }
@@ -73,7 +75,7 @@ function feed(request: IncomingMessage, response: ServerResponse, options: Sampl
   sampleEvents(options).forEach(tell);
   let secondsOn = 0;
   const every = setInterval(() => {
-    if (options.isSilent?.() === true || response.writableNeedDrain) return;
+    if (options.isSilent?.() === true || options.mayGoOn?.() === false || response.writableNeedDrain) return;
     secondsOn += 1;
     tell(clusterEvent(secondsOn, options));
     if (!options.alone) tell({ type: 'figures', samples: [sampleFigures(secondsOn)] });

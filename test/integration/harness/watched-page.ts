@@ -4,6 +4,9 @@ import { TestBrowser } from './browser.js';
 /** The views of the page, in turn. */
 const VIEWS = ['cluster', 'token', 'time', 'chat', 'machines'];
 
+/** The longest that a busy page may take to show another view. */
+const TURN_LIMIT_MS = 120_000;
+
 export interface PageSize {
   /** JavaScript objects that are in use. */
   heapBytes: number;
@@ -29,12 +32,12 @@ export class WatchedPage {
     return new WatchedPage(browser, page, await page.context().newCDPSession(page));
   }
 
-  /** Shows the next of the views, and waits until it is there. */
+  /** Shows the next of the views, and waits until it is there. A click by mouse would wait for frames, of which a busy page on a busy machine draws few. */
   async turn(): Promise<void> {
     this.turns += 1;
     const view = VIEWS[this.turns % VIEWS.length] ?? '';
-    await this.page.locator(`.tab[href="#${view}"]`).click();
-    await this.page.locator(`.view-${view} :is(h1, h2)`).first().waitFor();
+    await this.page.locator(`.tab[href="#${view}"]`).dispatchEvent('click', undefined, { timeout: TURN_LIMIT_MS });
+    await this.page.locator(`.view-${view} :is(h1, h2)`).first().waitFor({ timeout: TURN_LIMIT_MS });
   }
 
   /** What is left after garbage was collected. */
