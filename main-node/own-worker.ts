@@ -61,7 +61,7 @@ export async function startOwnWorker(
   }
   const { start, watch } = environment.ownWorker;
   const inProcess = new InProcessTransport(environment.runtime, environment.transport, watch);
-  const own = ownSettings(settings, loaded.source.directory);
+  const own = ownSettings(settings, loaded);
   if (own.worker.pools !== settings.worker.pools) {
     const { cachePolicy } = own.worker;
     log.warn("main's own worker keeps whole experts only, as it shares memory with answers; pools are left aside", {
@@ -90,15 +90,19 @@ export async function startOwnWorker(
 
 /**
  * The settings of main's own worker. It neither finds nor advertises anything, because main knows it. Its device is main's, whatever that is. If main
- * has a budget, the worker caches experts, or their slices, in all memory that answers leave, or in as much as worker.cache says.
+ * has a budget, the worker caches experts, or their slices, in all memory that answers leave, or in as much as worker.cache says. Main has decided where the
+ * experts of the model's own head run.
  */
-function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
+function ownSettings(
+  settings: NodeSettings,
+  { source, headAtWorkers }: Pick<LoadedMain, 'source' | 'headAtWorkers'>,
+): NodeSettings {
   const { memoryBudgetBytes: budgetBytes } = settings.device;
   return {
     ...settings,
     role: 'worker',
     id: ownWorkerId(settings.id),
-    modelPath,
+    modelPath: source.directory,
     mainAddress: null,
     emulation: null,
     listenHost: '0.0.0.0',
@@ -106,6 +110,7 @@ function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
     advertiseHost: null,
     discovery: { provider: 'static', interfaceAddress: null, name: null, peers: [] },
     device: { ...settings.device, backend: 'cpu', device: null },
+    drafting: { ...settings.drafting, headExperts: headAtWorkers ? 'workers' : 'main' },
     worker: budgetBytes > 0 ? keepingExperts(settings.worker, budgetBytes) : settings.worker,
   };
 }

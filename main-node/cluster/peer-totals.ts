@@ -15,7 +15,8 @@ export interface CountedPeer {
 
 /** Counters of a node since its start that are useful as a sum over its starts. */
 const COUNTERS = [
-  ...(['loads', 'reloads', 'evictions', 'executions', 'storageReadBytes', 'fetchReceivedBytes'] as const),
+  ...(['loads', 'reloads', 'headLoads', 'evictions', 'executions'] as const),
+  ...(['storageReadBytes', 'fetchReceivedBytes'] as const),
   ...(['staleMessages', 'latePredictions', 'droppedPredictions', 'predictedPositions'] as const),
   ...(['alignedTokens', 'alignedKvRows'] as const),
 ];

@@ -231,6 +231,12 @@ const COUNTERS: readonly ClusterMetric[] = [
     },
   },
   nodeCounter('odmoe_expert_loads_total', 'Experts that a worker has loaded.', 'loads', isWorker),
+  nodeCounter(
+    'odmoe_head_expert_loads_total',
+    "Experts of the model's own head that a worker has loaded; odmoe_expert_loads_total counts them, too.",
+    'headLoads',
+    isWorker,
+  ),
   nodeCounter('odmoe_expert_evictions_total', 'Experts that a worker has given up for others.', 'evictions', isWorker),
   nodeCounter(
     'odmoe_expert_executions_total',

@@ -45,6 +45,7 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     fetchProblem: '',
     damagedExperts: 0,
     servesDraftHead: false,
+    headLoads: 0,
     keyValueBytes: 0,
     prefixBytes: 0,
     hostMemory: null,

@@ -37,6 +37,7 @@ export const NUMBER_BOUNDS = {
     storageReadBytes: BYTES,
     loads: COUNT,
     reloads: COUNT,
+    headLoads: COUNT,
     evictions: COUNT,
     executions: COUNT,
     staleMessages: COUNT,

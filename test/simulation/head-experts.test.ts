@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { headLayerOf } from '../../engine/loading/head-layer.js';
 import { openPack } from '../../packs/format/open-pack.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
+import { STATUS_INTERVAL_MS } from '../../shared/wire/node-status.js';
 import { assertSameAnswer, type CollectedAnswer, referenceAnswer, requestFor } from '../integration/harness/answers.js';
 import { packOf } from '../integration/harness/test-models.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
@@ -14,6 +15,8 @@ const OTHER = requestFor([1, 17, 250, 3, 88, 9, 41, 7, 130], { logprobs: 5, maxT
 /** Room for the rows of few answers: layers of the model and its head, and blocks of positions; and for passes of heads. */
 const CONTEXT_BYTES = 6 * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes * 5;
 const LONG = { ...REQUEST, promptTokenIds: Array.from({ length: 230 }, (_, place) => 1 + (place % 40)), maxTokens: 48 };
+/** More than the experts of the model and its head. */
+const ROOMY_BYTES = 4 * 1024 * 1024;
 const AT_WORKERS: SettingsChanges = { drafting: { rows: 3, source: 'mtp', headExperts: 'workers' } };
 
 describe("a simulated cluster whose workers run the experts of the model's own head", () => {
@@ -97,6 +100,26 @@ describe("a simulated cluster whose workers run the experts of the model's own h
     assertDrafted(running, await running.ask(REQUEST));
     const after = (await workersOf(running)).reduce((sum, { loads }) => sum + loads, 0);
     assert.equal(after, before);
+  });
+
+  it('gives caches memory for experts of the head only once main asks for them', async () => {
+    const cache = { device: { memoryBudgetBytes: ROOMY_BYTES }, worker: { cacheBytes: ROOMY_BYTES } };
+    const takenSlots = async (main: SettingsChanges['drafting']): Promise<number> => {
+      const running = await start({ drafting: { rows: 3, source: 'mtp', ...main } }, cache, 1);
+      assertSameAnswer(await running.ask(REQUEST), expected);
+      await running.sleep(2 * STATUS_INTERVAL_MS);
+      const [worker] = await workersOf(running);
+      const { slotBytes, deviceMemoryUsedBytes, cache: held } = worker ?? assert.fail();
+      assert.equal((held?.capacities?.full ?? 0) * slotBytes, held?.bytes);
+      await running.stop();
+      cluster = null;
+      return deviceMemoryUsedBytes / slotBytes;
+    };
+    const [atMain, byAuto] = [await takenSlots({ headExperts: 'main' }), await takenSlots({ headExperts: 'auto' })];
+    assert.equal(atMain, byAuto);
+    const { experts } = (await openPack(await packOf(MODEL))).shape;
+    const atWorkers = await takenSlots({ headExperts: 'workers' });
+    assert.equal(Math.round(atWorkers - atMain), experts);
   });
 
   it('goes on to draft where a worker dies, and where one joins', async () => {

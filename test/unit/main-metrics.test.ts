@@ -100,6 +100,7 @@ describe("main's metrics", () => {
     assert.equal(ofWorker('odmoe_device_memory_bytes', { kind: 'slots' }), 20);
     assert.equal(ofWorker('odmoe_device_memory_bytes', { kind: 'cache' }), 50);
     assert.equal(ofWorker('odmoe_expert_loads_total'), 30);
+    assert.equal(ofWorker('odmoe_head_expert_loads_total'), 4);
     assert.equal(families.get('odmoe_expert_loads_total')?.samples.length, 1, 'of workers');
     assert.equal(value('odmoe_predicted_positions_total', { node: 'shadow' }), 40);
     assert.equal(ofWorker('odmoe_cache_uses_total', { held: 'part' }), 6);

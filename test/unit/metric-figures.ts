@@ -38,6 +38,7 @@ const WORKER_STATUS = nodeStatus('ROLE_WORKER', WORKER_ID, {
   slotsInUse: 1,
   slotBytes: 10,
   loads: 30,
+  headLoads: 4,
   storageReadBytes: 3000,
   cache: CACHE,
   hostMemory: { budgetBytes: 90, heldBytes: 60, experts: 3, loads: 12, loadedBytes: 240, filledBytes: 60 },

@@ -23,6 +23,7 @@ import {
   planFullExperts,
   planStates,
   requirePools,
+  withHeadEntries,
   type CachePlan,
   type WorkerCacheRequest,
 } from './worker-cache-plan.js';
@@ -41,6 +42,8 @@ export interface WorkerSlots {
   packs?: boolean;
   /** Bytes for lower slices, which each slot has beside its own; null or left out: no lower slices are loaded. */
   lowerBytes?: number | null;
+  /** Slots of the cache that only the experts of the model's own head need; left out: none. */
+  headSlots?: number;
 }
 
 /** Inputs for making the slots of a worker. */
@@ -74,7 +77,10 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   const { shape, loader } = sizes;
   const { plan, packs: mayPack } = planMemory(material, sizes, await isToRecode(material));
   if (sliced !== null) return makeSlicedSlots(material, sizes, plan);
-  const cached = counts === null ? null : await planCache(material, sizes, plan, counts);
+  const planned = counts === null ? null : await planCache(material, sizes, plan, counts);
+  const cached = planned?.plan ?? null;
+  // Memory that others may have anyway needs no such care.
+  const headSlots = settings.worker.yields ? 0 : (planned?.headEntries ?? 0);
   const entries = entriesOf(cached?.capacities ?? NO_CAPACITIES);
   const packs = mayPack && entries.full > 0;
   const slots = device.createExpertSlots(shape, plan.slots + entries.full, plan.maxRows, {
@@ -84,7 +90,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   });
   tellOfReads(slots, material.log);
   const cache = cached === null || counts === null ? null : makeCache(material, cached, sizes, counts);
-  return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache, packs };
+  return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache, packs, headSlots };
 }
 
 /** The slots for slices, and their cache if the worker has one. A working slot has memory for both slices from the beginning. */
@@ -234,31 +240,35 @@ async function planCache(
   sizes: SlotSizes,
   plan: SlotPlan,
   counts: ActivationCounts,
-): Promise<CachePlan> {
+): Promise<{ plan: CachePlan; headEntries: number }> {
   const { source, settings, log, head = null } = material;
   const { pools, yields } = settings.worker;
   const policy = expertPolicy(settings);
   const { groupSize } = settings.placement;
   const { expertLayers, experts, expertsPerToken } = source.shape;
-  const layers = expertLayers + (head === null ? 0 : 1);
   const activated = groupSize === 'auto' ? 1 : Math.ceil(expertsPerToken / groupSize);
   const budgetBytes = plan.cacheBytes;
-  const request = { budgetBytes, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
+  const request = { budgetBytes, entryBytes: sizes.entryBytes, layers: expertLayers, experts, activated, counts };
   // With strict homes a worker is asked only for its part of the experts, and caching them whole is best. Only full experts give memory back.
   const written = pools === null ? null : { capacities: pools, usedBytes: budgetBytes, expected: null };
   const times =
     written !== null || yields || poolsOf(policy).length === 1 || settings.placement.homes === 'strict'
       ? null
       : await measureMachine(material, sizes, measuredAtOnce(sizes, plan, activated));
-  const cachePlan = written ?? (times === null ? planFullExperts(request) : planMeasured(request, policy, times, log));
+  const ofModel = written ?? (times === null ? planFullExperts(request) : planMeasured(request, policy, times, log));
+  const hasHead = head !== null && written === null;
+  const { plan: cachePlan, headEntries } = hasHead
+    ? withHeadEntries(ofModel, request)
+    : { plan: ofModel, headEntries: 0 };
   log.info('cache planned', {
     policy,
     budgetBytes,
     ...cachePlan,
+    headEntries,
     recordedActivations: counts.total,
     profile: times,
   });
-  return cachePlan;
+  return { plan: cachePlan, headEntries };
 }
 
 /** The cache only makes the worker faster: if planning it fails, the worker must still start. */

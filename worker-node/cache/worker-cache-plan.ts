@@ -18,6 +18,19 @@ export interface CachePlan {
   expected: { plannedMs: number; cachelessMs: number } | null;
 }
 
+/**
+ * The plan with room for the experts of a head behind the model's layers, in what it leaves of the budget: `headEntries` for full ones. Where it leaves
+ * nothing, the head's experts share the pools of the model's.
+ */
+export function withHeadEntries(
+  plan: CachePlan,
+  { budgetBytes, entryBytes, experts }: Pick<WorkerCacheRequest, 'budgetBytes' | 'entryBytes' | 'experts'>,
+): { plan: CachePlan; headEntries: number } {
+  const headEntries = Math.min(experts, Math.max(0, Math.floor((budgetBytes - plan.usedBytes) / entryBytes.full)));
+  const capacities = { ...plan.capacities, full: plan.capacities.full + headEntries };
+  return { plan: { ...plan, capacities, usedBytes: plan.usedBytes + headEntries * entryBytes.full }, headEntries };
+}
+
 /** Full experts only: as many as the budget holds. */
 export function planFullExperts({ budgetBytes, entryBytes, layers, experts }: WorkerCacheRequest): CachePlan {
   const full = Math.min(layers * experts, Math.floor(budgetBytes / entryBytes.full));

@@ -1,4 +1,4 @@
-import type { YieldingMemory } from '../../engine/daemon/running-node.js';
+import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { ExpertSlots } from '../../native/index.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -30,6 +30,8 @@ export interface ExpertCounters {
   loads: number;
   /** Unannounced loads, under the name that NodeStatus has for them. */
   reloads: number;
+  /** The loads of experts of the model's own head. */
+  headLoads: number;
   evictions: number;
   executions: number;
   storageReadBytes: number;
@@ -82,7 +84,7 @@ export class ExpertService {
   /** Null: experts stay in the format in which they were loaded. */
   private readonly recoder: ExpertRecoder | null;
   /** Memory of the slots, which others on the same device may take. */
-  readonly memory: YieldingMemory;
+  readonly memory: SlotMemory;
   private readonly executor: ExpertExecutor;
   private readonly log: Logger;
   private readonly runtime: Runtime;
@@ -94,8 +96,11 @@ export class ExpertService {
   private handling = false;
   private nextTicket = 1;
   private evictions = 0;
+  private headLoads = 0;
   private deviceLost: OdmoeError | null = null;
   private readonly headLayer: number | null;
+  /** Slots of the cache that only the experts of the head need: they have memory only while main asks for these. */
+  private readonly headSlots: number;
   /** Main has asked for experts of the head: only from then on the cache keeps any. */
   private usesHead = false;
   /** The layers that the worker's group serves in the present placement, the head's with them. */
@@ -109,10 +114,11 @@ export class ExpertService {
   private closing: Promise<void> | null = null;
 
   constructor(workerSlots: WorkerSlots, options: ExpertServiceOptions) {
-    const { slots, maxRows, cache, packs, decompressionThreads, lowerBytes = null } = workerSlots;
+    const { slots, maxRows, cache, packs, decompressionThreads, lowerBytes = null, headSlots = 0 } = workerSlots;
     const { source, runtime, log, supply, rule = null, hostMemory = null, onDeviceLost } = options;
     this.rule = rule;
     this.headLayer = options.headLayer ?? null;
+    this.headSlots = headSlots;
     this.lowerBytes = lowerBytes;
     this.freeDeviceBytes = options.freeDeviceBytes ?? null;
     this.log = log;
@@ -143,6 +149,7 @@ export class ExpertService {
       handle: (event) => this.guard(() => this.handle(event)),
     });
     this.slotLoads = Array.from({ length: slots.count }, () => ({ layer: 0, endedMs: 0, tookMs: 0 }));
+    if (cache !== null && headSlots > 0) this.memory.fitCache(cache.slots - headSlots);
   }
 
   get counters(): ExpertCounters {
@@ -162,6 +169,7 @@ export class ExpertService {
       droppedPredictions,
       damagedExperts: this.loader.damagedExperts,
       reloads: unannouncedLoads,
+      headLoads: this.headLoads,
       cache: this.cacheStatus(uses),
       hostMemory: this.hostMemory?.status ?? null,
     };
@@ -173,8 +181,11 @@ export class ExpertService {
     const { room } = this.schedule;
     if (status === null || room.absent.length === 0) return status;
     const lent = Math.ceil(this.lentBytes / this.slotBytes);
-    const full = Math.min(status.capacities?.full ?? 0, room.cachePresent + Math.max(0, room.absent.length - lent));
-    return { ...status, capacities: { ...status.capacities, full } };
+    const ofHead = this.headSlots > 0 ? room.cacheAbsent.length : 0;
+    const back = Math.max(0, room.absent.length - lent - ofHead);
+    const full = Math.min(status.capacities?.full ?? 0, room.cachePresent + back);
+    const bytes = status.bytes - ofHead * this.slotBytes;
+    return { ...status, bytes, capacities: { ...status.capacities, full } };
   }
 
   /** Shadow predicts these experts, or main announces them or doubts its announcement. */
@@ -289,8 +300,19 @@ export class ExpertService {
     const isServed = (layer: number): boolean => headLayer === null || layer < headLayer || usesHead;
     const layers = this.servedLayers.filter(isServed);
     const capacities = this.cache?.capacitiesFor(layers);
-    if (capacities !== undefined) this.handle({ kind: 'capacitiesChanged', capacities });
+    if (capacities !== undefined) this.changeCapacities(capacities);
     this.hostMemory?.serve(layers);
+  }
+
+  /** The slots of the head's experts have memory as long as a layer needs them. */
+  private changeCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
+    this.handle({ kind: 'capacitiesChanged', capacities });
+    const { cache, headSlots } = this;
+    if (cache === null || headSlots === 0) return;
+    const needed = [...capacities.values()].reduce((sum, { full }) => sum + full, 0);
+    // The expert that a slot has lost may still be recoded there.
+    const mayLetGo = this.recoder === null;
+    this.memory.fitCache(Math.max(cache.slots - headSlots, needed), mayLetGo);
   }
 
   /** If the cache cannot be planned again, it stays as it is: answers do not need a new plan. */
@@ -313,7 +335,7 @@ export class ExpertService {
         : replanning.fit(loadTimes, this.lentBytes);
     if (capacities === null) return;
     this.log.debug('the cache was planned anew', { capacities: [...capacities.values()] });
-    this.handle({ kind: 'capacitiesChanged', capacities });
+    this.changeCapacities(capacities);
     if (this.freeDeviceBytes === null) return;
     // Memory of experts that the cache no longer needs is given to rows, even before they ask for it.
     const spare = this.schedule.room.cachePresent - this.cache.capacities.full;
@@ -457,6 +479,8 @@ export class ExpertService {
     const { error, loadMs, ...end } = await this.loader.load(load);
     if (error?.code === 'DEVICE_LOST') this.loseDevice(error);
     this.noteLoad(load, loadMs, end.outcome === 'loaded');
+    // The head's experts are not sliced: an expert comes in one load.
+    if (end.outcome === 'loaded' && load.layer === this.headLayer) this.headLoads += 1;
     if (end.outcome === 'loaded') this.recoder?.loaded(load.slot);
     this.handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }

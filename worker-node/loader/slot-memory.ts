@@ -41,6 +41,14 @@ export class SlotMemory implements YieldingMemory {
     room.takeBack(free - wanted.length);
   }
 
+  /** Gives back the memory of cache slots that hold nothing, or takes it again, until so many have theirs; stops before where no more can be had. */
+  fitCache(slots: number, mayLetGo = true): void {
+    const { room, handle } = this.parts;
+    const spare = room.cachePresent - slots;
+    if (spare > 0 && mayLetGo) handle({ kind: 'memoryWanted', slots: spare, spareOnly: true });
+    for (const slot of room.cacheAbsent.slice(0, Math.max(0, -spare))) if (!this.take(slot)) return;
+  }
+
   private get slotBytes(): number {
     return this.parts.slots.slotBytes + (this.parts.lowerBytes ?? 0);
   }

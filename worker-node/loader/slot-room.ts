@@ -109,15 +109,17 @@ export class SlotRoom {
   returning(cacheSlots: number): number[] {
     const isWorking = (slot: number): boolean => this.slots.isWorking(this.slots.at(slot));
     const working = this.absent.filter(isWorking);
-    const ofCache = this.absent.filter((slot) => !isWorking(slot));
-    return [...working, ...ofCache.slice(0, Math.max(0, cacheSlots - this.cachePresent))];
+    return [...working, ...this.cacheAbsent.slice(0, Math.max(0, cacheSlots - this.cachePresent))];
   }
 
   /** Number of cache slots that have their memory. */
   get cachePresent(): number {
-    const { absent, slots } = this;
-    const gone = absent.filter((slot) => !slots.isWorking(slots.at(slot))).length;
-    return slots.slots.length - slots.working.length - gone;
+    return this.slots.slots.length - this.slots.working.length - this.cacheAbsent.length;
+  }
+
+  /** The cache slots that have yielded their memory. */
+  get cacheAbsent(): number[] {
+    return this.absent.filter((slot) => !this.slots.isWorking(this.slots.at(slot)));
   }
 
   /** The slot has its memory again. */
