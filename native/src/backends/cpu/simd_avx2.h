@@ -11,7 +11,7 @@ struct Simd {
   using Vector = __m256;
   static constexpr const char* kName = "avx2";
   // Ends the use of wide registers. Where their upper halves are in use, code of the processor's first vectors, such as all that is compiled
-  // without options, may take a hundred times as long. The compiler forgets it in functions that end in the call of another.
+  // without options, may take 70 times as long. The compiler forgets it in functions that end in the call of another.
   static void leave() { _mm256_zeroupper(); }
   static constexpr int kWidth = 8;
   // Rows of a tile whose sums fit the 16 registers together with `tokens` tokens.
