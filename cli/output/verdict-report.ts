@@ -1,9 +1,8 @@
 import type { ConfigVerdict } from '../../packs/checkpoint/config-verdict.js';
-import { printableLine } from '../../shared/base/text/printable-text.js';
+import { shortName } from '../../packs/model-config/config-reader.js';
 
-/** Most architectures that are shown, and their longest names: they are the file's own words. */
+/** Most architectures that are shown: they are the file's own words. */
 const NAMED = 4;
-const LONGEST_NAME = 200;
 
 /** One line of a config.json's verdict. */
 export function verdictLine({ verdict, without, missing, reason }: ConfigVerdict): string {
@@ -16,7 +15,7 @@ export function verdictLine({ verdict, without, missing, reason }: ConfigVerdict
 /** Lines of `odmoe inspect` on a config.json without weights. */
 export function verdictLines(path: string, verdict: ConfigVerdict): string[] {
   const { architectures, family } = verdict;
-  const named = architectures.slice(0, NAMED).map((name) => printableLine(name.slice(0, LONGEST_NAME)));
+  const named = architectures.slice(0, NAMED).map(shortName);
   const more = architectures.length > NAMED ? ` and ${architectures.length - NAMED} more` : '';
   return [
     `${path}: the config.json of a model, without weights`,

@@ -112,6 +112,17 @@ struct Caches {
   std::vector<float*> values;
 };
 
+// `count` blocks one behind another, each with floats for keys and then for values.
+std::shared_ptr<Caches> cut_caches(const OperatorPools& pools, int64_t count, int64_t key_floats, int64_t value_floats) {
+  auto caches = std::make_shared<Caches>();
+  for (int64_t i = 0; i < count; i++) {
+    float* const block = pools.inputs.floats() + i * (key_floats + value_floats);
+    caches->keys.push_back(block);
+    caches->values.push_back(block + key_floats);
+  }
+  return caches;
+}
+
 OperatorCaseMaker attention_case(const AttentionSizes& sizes) {
   return [=](const OperatorPools& pools) {
     const AttentionShape& shape = sizes.shape;
@@ -119,12 +130,7 @@ OperatorCaseMaker attention_case(const AttentionSizes& sizes) {
     const int64_t value_floats = shape.values_in_keys ? 0 : int64_t{shape.kv_heads} * kAttentionChunk * shape.value_dim;
     const int64_t blocks = (sizes.positions + kAttentionChunk - 1) / kAttentionChunk;
     const int64_t turns = turns_of(blocks * (key_floats + value_floats) * 4);
-    auto caches = std::make_shared<Caches>();
-    for (int64_t i = 0; i < turns * blocks; i++) {
-      float* const block = pools.inputs.floats() + i * (key_floats + value_floats);
-      caches->keys.push_back(block);
-      caches->values.push_back(block + key_floats);
-    }
+    const auto caches = cut_caches(pools, turns * blocks, key_floats, value_floats);
     const int visible = shape.sliding_window > 0 ? std::min(shape.sliding_window, sizes.positions) : sizes.positions;
     const double pairs = static_cast<double>(visible) * shape.heads * sizes.rows;
     // Keys are read for the scores, and values once the greatest score is known, even where the values are in the keys.
@@ -283,13 +289,10 @@ OperatorCaseMaker choice_case(int positions, int rows) {
     constexpr int kLatent = 576;
     constexpr int kCount = 2048;
     const int64_t blocks = (positions + kAttentionChunk - 1) / kAttentionChunk;
-    const int64_t block_floats = int64_t{kAttentionChunk} * (kDim + kLatent);
-    const int64_t turns = turns_of(blocks * block_floats * 4);
-    auto caches = std::make_shared<Caches>();
-    for (int64_t i = 0; i < turns * blocks; i++) {
-      caches->keys.push_back(pools.inputs.floats() + i * block_floats);
-      caches->values.push_back(caches->keys.back() + int64_t{kAttentionChunk} * kDim);
-    }
+    const int64_t key_floats = int64_t{kAttentionChunk} * kDim;
+    const int64_t latent_floats = int64_t{kAttentionChunk} * kLatent;
+    const int64_t turns = turns_of(blocks * (key_floats + latent_floats) * 4);
+    const auto caches = cut_caches(pools, turns * blocks, key_floats, latent_floats);
     const auto chosen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * kCount));
     const auto gathered = std::make_shared<DeviceMemory>(pools.backend, float_bytes(rows * gathered_floats(kCount, kLatent)));
     const double pairs = static_cast<double>(positions) * kHeads * rows;
@@ -368,13 +371,10 @@ OperatorCaseMaker pool_case(int pool, bool overlaps, int positions, int rows) {
     constexpr int kEntries = 512;
     const int parts = overlaps ? 2 : 1;
     const int64_t blocks = (positions + kAttentionChunk - 1) / kAttentionChunk;
-    const int64_t block_floats = int64_t{kAttentionChunk} * kDim * (1 + 2 * parts);
-    const int64_t turns = turns_of(blocks * block_floats * 4);
-    auto caches = std::make_shared<Caches>();
-    for (int64_t i = 0; i < turns * blocks; i++) {
-      caches->keys.push_back(pools.inputs.floats() + i * block_floats);
-      caches->values.push_back(caches->keys.back() + int64_t{kAttentionChunk} * kDim);
-    }
+    const int64_t key_floats = int64_t{kAttentionChunk} * kDim;
+    const int64_t entry_floats = 2 * parts * key_floats;
+    const int64_t turns = turns_of(blocks * (key_floats + entry_floats) * 4);
+    const auto caches = cut_caches(pools, turns * blocks, key_floats, entry_floats);
     const int entries = std::min(kEntries, positions / pool);
     const int64_t stride = gathered_floats(entries + kWindow, kDim);
     const auto seen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(rows * stride));
@@ -421,13 +421,10 @@ OperatorCaseMaker pool_choice_case(int pool, int positions, int rows) {
     const int choices = kCount / pool;
     const int complete = positions / pool;
     const int64_t blocks = (positions + kAttentionChunk - 1) / kAttentionChunk;
-    const int64_t block_floats = int64_t{kAttentionChunk} * (kDim + kLatent);
-    const int64_t turns = turns_of(blocks * block_floats * 4);
-    auto caches = std::make_shared<Caches>();
-    for (int64_t i = 0; i < turns * blocks; i++) {
-      caches->keys.push_back(pools.inputs.floats() + i * block_floats);
-      caches->values.push_back(caches->keys.back() + int64_t{kAttentionChunk} * kDim);
-    }
+    const int64_t key_floats = int64_t{kAttentionChunk} * kDim;
+    const int64_t latent_floats = int64_t{kAttentionChunk} * kLatent;
+    const int64_t turns = turns_of(blocks * (key_floats + latent_floats) * 4);
+    const auto caches = cut_caches(pools, turns * blocks, key_floats, latent_floats);
     const auto entries = std::make_shared<DeviceMemory>(pools.backend, float_bytes(gathered_floats(complete, kDim)));
     const int64_t stride = gathered_floats(kCount + pool - 1, kLatent);
     const auto chosen = std::make_shared<DeviceMemory>(pools.backend, float_bytes(int64_t{rows} * choices));
