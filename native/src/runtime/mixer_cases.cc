@@ -411,7 +411,8 @@ OperatorCaseMaker pool_case(int pool, bool overlaps, int positions, int rows) {
   };
 }
 
-// The choice of whole pools of positions, and copies of the latents of their positions and of the row's own pool.
+// The choice of whole pools of positions, and copies of the latents of their positions and of the row's own pool. The sizes are those that
+// transformers' config has by default.
 OperatorCaseMaker pool_choice_case(int pool, int positions, int rows) {
   return [=](const OperatorPools& pools) {
     constexpr int kHeads = 32;
@@ -434,7 +435,7 @@ OperatorCaseMaker pool_choice_case(int pool, int positions, int rows) {
     Backend* const backend = pools.backend.get();
     return OperatorCase{
         "choose pools",
-        "GLM-5.3-Flash, 32 x 128, 2048 of " + std::to_string(positions) + " positions in pools of " + std::to_string(pool),
+        "GLM-5-Next, 32 x 128, 2048 of " + std::to_string(positions) + " positions in pools of " + std::to_string(pool),
         rows,
         4.0 * complete * kDim * 3 + 8.0 * rows * kCount * kLatent,
         pairs * (kDim + kFold + 1),
@@ -492,8 +493,8 @@ std::vector<OperatorCaseMaker> mixer_cases() {
       choice_case(8192, 4),
       pool_case(4, true, 8192, 1),
       pool_case(128, false, 8192, 1),
-      pool_choice_case(4, 8192, 1),
-      pool_choice_case(4, 8192, 4),
+      pool_choice_case(16, 8192, 1),
+      pool_choice_case(16, 8192, 4),
       block_choice_case(8192, 1),
       block_choice_case(8192, 4),
       delta_case(1, false),
