@@ -14,6 +14,7 @@ import { requireGivenFiles, requireLlamaFiles, requireWhole, type GivenFiles } f
 import {
   distributedLlamaSystem,
   DLLAMA_BUFFERS,
+  LLAMA_RPC,
   llamaSystem,
   odmoeSystem,
   promptIds,
@@ -25,7 +26,7 @@ import { standardError } from '../../shared/base/text/text-output.js';
 import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunningProcess } from './running-process.js';
-import { benchSameFile } from './same-file.js';
+import { benchSameFile, type Spread, spreadOf } from './same-file.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_WORKERS = 16;
@@ -134,7 +135,7 @@ async function measureOnLan(flags: LanFlags, directory: string, run: MeasuredRun
 function systemsOf(flags: LanFlags, hosts: readonly LanHost[]): PeerSystem[] {
   const { llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer } = flags;
   const workload = { promptTokens: flags.promptTokens, answerTokens: flags.tokens, threads: flags.threads };
-  const systems = [odmoeSystem(resolve(flags.model), hosts, workload)];
+  const systems = [false, true].map((drafts) => odmoeSystem(resolve(flags.model), hosts, workload, drafts));
   if (llamaBin !== undefined && gguf !== undefined) {
     systems.push(llamaSystem(resolve(llamaBin), resolve(gguf), hosts, workload));
   }
@@ -164,9 +165,20 @@ function medianOrNull(values: readonly number[]): number | null {
   return values.length === 0 ? null : median(values);
 }
 
+function spreadOrNull(values: readonly number[]): Spread | null {
+  return values.length === 0 ? null : spreadOf(values);
+}
+
 const decodeOf = ({ runs }: Row): number[] => runs.map(({ decodeTokensPerS }) => decodeTokensPerS);
-const prefillOf = ({ runs }: Row): number[] =>
-  runs.flatMap(({ prefillTokensPerS }) => (prefillTokensPerS === null ? [] : [prefillTokensPerS]));
+const prefillOf = ({ runs }: Row): number[] => runs.flatMap(({ prefillTokensPerS }) => prefillTokensPerS ?? []);
+const tokensAPassOf = ({ runs }: Row): number[] => runs.flatMap(({ tokensAPass }) => tokensAPass ?? []);
+
+/** Decode over llama.cpp's of the same round, because the machine's speed changes between the rounds. Empty without llama.cpp. */
+function decodeOverLlama(row: Row, rows: readonly Row[]): number[] {
+  const llama = rows.find(({ system }) => system === LLAMA_RPC);
+  if (llama === undefined) return [];
+  return decodeOf(row).map((decode, round) => decode / requirePresent(decodeOf(llama)[round], 'a turn of each round'));
+}
 
 function asJson(
   rows: readonly Row[],
@@ -174,26 +186,36 @@ function asJson(
   pingUs: number | null,
 ): unknown {
   const systems = rows.map((row) => ({
-    ...row,
-    decodeMedian: medianOrNull(decodeOf(row)),
-    prefillMedian: medianOrNull(prefillOf(row)),
+    system: row.system,
+    decodeTokensPerS: spreadOrNull(decodeOf(row)),
+    prefillTokensPerS: spreadOrNull(prefillOf(row)),
+    tokensAPass: medianOrNull(tokensAPassOf(row)),
+    decodeOverLlama: spreadOrNull(decodeOverLlama(row, rows)),
   }));
   return snakeCaseKeys({ rateMbitPerS: rate, roundTripUs: roundTrip, pingUs, workers, threads, systems });
 }
 
 function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null): string {
   const cell = (values: readonly number[]): string => {
-    const middle = medianOrNull(values);
-    if (middle === null) return '-';
-    return `${middle.toFixed(2)} (${Math.min(...values).toFixed(2)}..${Math.max(...values).toFixed(2)})`;
+    const spread = spreadOrNull(values);
+    if (spread === null) return '-';
+    return `${spread.median.toFixed(2)} (${spread.lowest.toFixed(2)}..${spread.highest.toFixed(2)})`;
   };
   const lines = tableLines(
     [
       { title: 'system', align: 'left' },
       { title: 'decode, tokens/s', align: 'right' },
+      { title: "over llama.cpp's", align: 'right' },
+      { title: 'tokens a pass', align: 'right' },
       { title: `prefill of ${flags.promptTokens}, tokens/s`, align: 'right' },
     ],
-    rows.map((row) => [row.system, cell(decodeOf(row)), cell(prefillOf(row))]),
+    rows.map((row) => [
+      row.system,
+      cell(decodeOf(row)),
+      cell(decodeOverLlama(row, rows)),
+      medianOrNull(tokensAPassOf(row))?.toFixed(2) ?? '-',
+      cell(prefillOf(row)),
+    ]),
   );
   const ping =
     pingUs === null ? 'the ping command is not installed, so it was not checked' : `ping ${pingUs.toFixed(0)} us`;

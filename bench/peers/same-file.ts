@@ -91,7 +91,7 @@ async function llamaTurn(command: [string, ...string[]], promptTokens: number, s
   }
 }
 
-function overLlama({ odmoe, llama }: SameFileRound, figure: keyof Speeds): number {
+function overLlama({ odmoe, llama }: SameFileRound, figure: 'decodeTokensPerS' | 'prefillTokensPerS'): number {
   return (odmoe[figure] ?? 0) / (llama[figure] ?? 0);
 }
 

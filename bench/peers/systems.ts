@@ -9,6 +9,8 @@ export interface Speeds {
   /** Null: the system does not report it. */
   prefillTokensPerS: number | null;
   decodeTokensPerS: number;
+  /** Tokens that a pass of the answer yields; left out: the system does not report it. */
+  tokensAPass?: number;
 }
 
 /** A process that must run before the measurement. */
@@ -44,6 +46,9 @@ export interface Workload {
   threads: number;
 }
 
+/** The name of llama.cpp in the figures. */
+export const LLAMA_RPC = 'llama.cpp RPC';
+
 const ODMOE_PORT = 7600;
 const LLAMA_PORT = 50_052;
 const DLLAMA_PORT = 9_998;
@@ -56,8 +61,16 @@ export function promptIds(count: number): number[] {
   return Array.from({ length: count }, (_, index) => 3 + ((index * 37) % 200));
 }
 
-/** main on the first host, a worker on each other host. All experts stay in memory, so predictions have no use and there is no shadow. */
-export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workload: Workload): PeerSystem {
+/**
+ * main on the first host, a worker on each other host. All experts stay in memory, so predictions have no use and there is no shadow. `drafts`: main drafts as it
+ * does by default, from the text so far.
+ */
+export function odmoeSystem(
+  packPath: string,
+  hosts: readonly LanHost[],
+  workload: Workload,
+  drafts: boolean,
+): PeerSystem {
   const first = firstOf(hosts);
   const others = hosts.slice(1);
   const threads = ['--threads', String(workload.threads)];
@@ -65,10 +78,11 @@ export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workloa
   const address = `${first.address}:${ODMOE_PORT}`;
   const listen = (host: LanHost): string[] => ['--host', host.address, '--advertise-host', host.address];
   const main = ['--discovery', 'static', '--prediction', 'off', '--http', 'off', '--no-reuse-prefixes'];
+  if (!drafts) main.push('--draft-rows', '1');
   const worker = ['--main', address, '--cache', CACHE, '--memory-budget', BUDGET];
   const question = ['--prompt-token-ids', promptIds(workload.promptTokens).join(','), '--ignore-eos', '--json'];
   return {
-    name: 'odmoe',
+    name: drafts ? 'odmoe with drafts' : 'odmoe',
     servers: [
       {
         program: 'main',
@@ -87,7 +101,7 @@ export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workloa
     ],
     measureHost: first,
     measure: odmoeCommand(['prompt', '--main', address, '--max-tokens', String(workload.answerTokens), ...question]),
-    parse: (output) => parseOdmoe(output, workload.promptTokens),
+    parse: (output) => parseOdmoe(output, workload),
   };
 }
 
@@ -111,7 +125,7 @@ export function llamaSystem(
   const tokens = ['-p', String(workload.promptTokens), '-n', String(workload.answerTokens)];
   const measure = ['-m', ggufPath, '--rpc', addresses, '-ngl', '99', ...tokens, ...threads, '-r', '1', '-o', 'json'];
   return {
-    name: 'llama.cpp RPC',
+    name: LLAMA_RPC,
     servers,
     measureHost: firstOf(hosts),
     parse: parseLlamaBench,
@@ -155,15 +169,25 @@ export function distributedLlamaSystem(
   };
 }
 
-/** Parses the object of `odmoe prompt --json`. The whole time to the first token counts as prefill. */
-export function parseOdmoe(output: string, promptTokens: number): Speeds {
-  const { timing } = JSON.parse(output) as { timing?: { ttft_ms?: number; decode_tokens_per_s?: number } };
+interface PromptOutput {
+  timing?: { ttft_ms?: number; decode_tokens_per_s?: number };
+  drafts?: { accepted: number } | null;
+}
+
+/** Parses the object of `odmoe prompt --json`. The whole time to the first token counts as prefill. The first token comes from the prompt's pass. */
+export function parseOdmoe(
+  output: string,
+  { promptTokens, answerTokens }: Pick<Workload, 'promptTokens' | 'answerTokens'>,
+): Speeds {
+  const { timing, drafts } = JSON.parse(output) as PromptOutput;
   if (timing?.ttft_ms === undefined || timing.decode_tokens_per_s === undefined) {
     throw new OdmoeError('INTERNAL', `odmoe prompt gave no figures; it printed: ${output.slice(-SHOWN_CHARACTERS)}`);
   }
+  const decoded = answerTokens - 1;
   return {
     prefillTokensPerS: (promptTokens * 1000) / timing.ttft_ms,
     decodeTokensPerS: timing.decode_tokens_per_s,
+    tokensAPass: decoded / (decoded - (drafts?.accepted ?? 0)),
   };
 }
 

@@ -4,8 +4,10 @@ import { PromptLookup } from '../drafting/prompt-lookup.js';
 import { type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.js';
 
 /** Lengths of the match from which on a draft is of the next kind, and what is assumed of a kind: the longer the match, the surer the draft. */
-const KINDS_FROM = [4, 8, 16] as const;
-const ASSUMED = [0.3, 0.5, 0.7, 0.85];
+const KINDS_FROM = [2, 4, 8, 16] as const;
+const ASSUMED = [0.2, 0.3, 0.5, 0.7, 0.85];
+/** Drafts behind a single token are proposed from this chance on. In most texts they are wrong, in some, such as lists of words that are repeated, right. */
+const LEAST_CHANCE_ALONE = 0.25;
 
 /** Tokens of a prompt, its last ones, and of an expected text that are looked up. They are taken in one turn of the event loop. */
 const MOST_PROMPT_TOKENS = 32_768;
@@ -57,6 +59,7 @@ export class LookupSource implements DraftSource {
     if (tokenIds.length === 0) return NO_DRAFTS;
     const kind = lookupKind(matchLength);
     this.open.push({ position, tokenIds, kind });
+    if (matchLength === 1 && this.acceptance.chance(kind, 0) < LEAST_CHANCE_ALONE) return NO_DRAFTS;
     const proposed = tokenIds.slice(0, limit);
     return { tokenIds: proposed, chances: proposed.map((_, place) => this.acceptance.chance(kind, place)) };
   }

@@ -3,8 +3,8 @@
  * 2304.04487; prompt lookup decoding). Pure but for its own memory.
  */
 
-/** Tokens of the shortest end that is looked for. A single token stands in a text too often to say what follows. */
-export const SHORTEST_MATCH = 2;
+/** Tokens of the shortest end of which several earlier places are compared. A single token, at its latest place alone, counts where no such end stands earlier. */
+const SHORTEST_COMPARED = 2;
 /** Longest end that is compared; a longer one says no more about what follows. */
 export const LONGEST_MATCH = 32;
 /** Earlier places that are compared, the latest first. It bounds the work of a proposal. */
@@ -18,7 +18,7 @@ const NOWHERE = -1;
 /** Tokens that may follow. */
 export interface LookedUp {
   tokenIds: number[];
-  /** Tokens of the end that stands at the earlier place, SHORTEST_MATCH to LONGEST_MATCH; 0: none, and nothing is proposed. */
+  /** Tokens of the end that stands at the earlier place, up to LONGEST_MATCH; 0: none, and nothing is proposed. */
   matchLength: number;
 }
 
@@ -26,13 +26,17 @@ const NOTHING: LookedUp = { tokenIds: [], matchLength: 0 };
 
 /**
  * The text of one answer: prompt and answer, and texts that the client expects in the answer. It takes two numbers of memory for each token, and
- * one entry for each different pair of tokens.
+ * one entry for each different token and for each different pair of tokens.
  */
 export class PromptLookup {
   private readonly tokens: number[] = [];
   /** By place: the latest earlier place with the same two tokens; NOWHERE: none. */
   private readonly earlier: number[] = [];
   private readonly latest = new Map<number, number>();
+  /** The latest place of each token. */
+  private readonly latestAlone = new Map<number, number>();
+  /** The place of the last token before that; NOWHERE: it is new. */
+  private earlierAlone = NOWHERE;
 
   /** A text in which matches are looked for, before the prompt and the answer. */
   expect(tokenIds: readonly number[]): void {
@@ -46,6 +50,8 @@ export class PromptLookup {
     const place = this.tokens.length;
     const before = this.tokens[place - 1] ?? BREAK;
     this.tokens.push(tokenId);
+    this.earlierAlone = this.latestAlone.get(tokenId) ?? NOWHERE;
+    this.latestAlone.set(tokenId, place);
     if (before === BREAK) {
       this.earlier.push(NOWHERE);
       return;
@@ -59,14 +65,17 @@ export class PromptLookup {
   propose(limit: number): LookedUp {
     if (limit < 1) return NOTHING;
     let best = NOWHERE;
-    let matchLength = 0;
+    let matchLength = SHORTEST_COMPARED - 1;
     let place = this.earlier.at(-1) ?? NOWHERE;
     for (let places = 0; place !== NOWHERE && places < MOST_PLACES && matchLength < LONGEST_MATCH; places += 1) {
       const length = this.matchAt(place);
       if (length > matchLength) [best, matchLength] = [place, length];
       place = this.earlier[place] ?? NOWHERE;
     }
-    return best === NOWHERE ? NOTHING : { tokenIds: this.following(best, limit), matchLength };
+    if (best === NOWHERE) [best, matchLength] = [this.earlierAlone, 1];
+    const tokenIds = best === NOWHERE ? [] : this.following(best, limit);
+    // An expected text may end with the same token.
+    return tokenIds.length === 0 ? NOTHING : { tokenIds, matchLength };
   }
 
   /** Tokens up to the place that equal the end of the text. */

@@ -156,6 +156,23 @@ describe("main's own drafts", () => {
     assert.ok((chances[0] ?? 0) > 0.9 && (chances[0] ?? 0) > before, `${before}, then ${chances.join()}`);
   });
 
+  it('of lookup behind a single token are proposed once such drafts have proved right', () => {
+    const shared = lookupAcceptance();
+    const answered = (from: number, step: number): number[] => {
+      const source = new LookupSource(shared);
+      source.begin([1, 2, 3, 4, 5, 0]);
+      source.settled(6, from);
+      const { tokenIds } = source.propose(6, 2);
+      source.settled(7, from + step);
+      return tokenIds;
+    };
+    assert.deepEqual(answered(1, 1), []);
+    for (let round = 0; round < 4; round++) answered(2, 1);
+    assert.deepEqual(answered(3, 1), [4, 5]);
+    for (let round = 0; round < 20; round++) answered(4, -1);
+    assert.deepEqual(answered(3, 1), []);
+  });
+
   it('of lookup begin with what the client expects', () => {
     const source = new LookupSource(lookupAcceptance(), [11, 12, 13, 14]);
     source.begin([1, 2, 3]);
@@ -165,7 +182,7 @@ describe("main's own drafts", () => {
   });
 
   it('of lookup have kinds by the length of the match', () => {
-    assert.deepEqual([2, 3, 4, 7, 8, 15, 16, 32].map(lookupKind), [0, 0, 1, 1, 2, 2, 3, 3]);
+    assert.deepEqual([1, 2, 3, 4, 7, 8, 15, 16, 32].map(lookupKind), [0, 1, 1, 2, 2, 3, 3, 4, 4]);
   });
 });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { LONGEST_MATCH, MOST_PLACES, PromptLookup, SHORTEST_MATCH } from '../../main-node/drafting/prompt-lookup.js';
+import { LONGEST_MATCH, MOST_PLACES, PromptLookup } from '../../main-node/drafting/prompt-lookup.js';
 
 function lookupOf(tokens: readonly number[], expected: readonly number[][] = []): PromptLookup {
   const lookup = new PromptLookup();
@@ -11,7 +11,7 @@ function lookupOf(tokens: readonly number[], expected: readonly number[][] = [])
 
 /** The longest end that stands earlier in a text of one piece, by trying all. */
 function longestMatch(tokens: readonly number[]): number {
-  for (let length = Math.min(LONGEST_MATCH, tokens.length - 1); length >= SHORTEST_MATCH; length -= 1) {
+  for (let length = Math.min(LONGEST_MATCH, tokens.length - 1); length >= 1; length -= 1) {
     const end = tokens.slice(-length).join();
     for (let place = length - 1; place < tokens.length - 1; place += 1) {
       if (tokens.slice(place - length + 1, place + 1).join() === end) return length;
@@ -34,8 +34,14 @@ describe('prompt lookup', () => {
     assert.deepEqual(lookupOf([7, 1, 2, 1, 2]).propose(5), { tokenIds: [1, 2, 1, 2, 1], matchLength: 2 });
   });
 
-  it('proposes nothing after one common token, in a short text, or where nothing is wanted', () => {
-    assert.deepEqual(lookupOf([1, 2, 3, 2]).propose(4), { tokenIds: [], matchLength: 0 });
+  it('proposes what followed the latest of equal single tokens where no longer end stands earlier', () => {
+    assert.deepEqual(lookupOf([2, 8, 1, 2, 3, 2]).propose(2), { tokenIds: [3, 2], matchLength: 1 });
+    assert.deepEqual(lookupOf([1, 2, 5, 7, 2, 3, 1, 2]).propose(1), { tokenIds: [5], matchLength: 2 });
+  });
+
+  it('proposes nothing after a new token, in a short text, or where nothing is wanted', () => {
+    assert.deepEqual(lookupOf([1, 2, 3, 4]).propose(4), { tokenIds: [], matchLength: 0 });
+    assert.deepEqual(lookupOf([1]).propose(4), { tokenIds: [], matchLength: 0 });
     assert.deepEqual(lookupOf([]).propose(4), { tokenIds: [], matchLength: 0 });
     assert.deepEqual(lookupOf([1, 2, 1, 2]).propose(0), { tokenIds: [], matchLength: 0 });
   });
@@ -43,6 +49,16 @@ describe('prompt lookup', () => {
   it('finds ends in texts that are expected, and goes neither back nor on beyond such a text', () => {
     assert.deepEqual(lookupOf([1, 2], [[9, 1, 2, 3]]).propose(8), { tokenIds: [3], matchLength: 2 });
     assert.deepEqual(lookupOf([2, 3], [[1, 2], [3]]).propose(8), { tokenIds: [], matchLength: 0 });
+    assert.deepEqual(
+      lookupOf(
+        [3, 2],
+        [
+          [3, 4],
+          [1, 2],
+        ],
+      ).propose(8),
+      { tokenIds: [], matchLength: 0 },
+    );
   });
 
   it('finds the longest end of any text with few equal pairs, and proposes tokens that follow it', () => {

@@ -7,6 +7,7 @@ import {
   parseLlamaBench,
   parseOdmoe,
   promptIds,
+  type Server,
 } from '../../../bench/peers/systems.js';
 import {
   type GivenFiles,
@@ -18,21 +19,26 @@ import { RunningProcess } from '../../../bench/peers/running-process.js';
 import { llamaBenchCommand, sameFileEngines, spreadOf } from '../../../bench/peers/same-file.js';
 import { withSyntheticPack } from '../../../bench/load/index.js';
 import { codecSetting } from '../../../packs/format/pack-codec.js';
+import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import { parseDaemonFlags } from '../../../engine/daemon/parse-daemon-flags.js';
 
 const HOSTS = [1, 2, 3].map((number) => ({ namespace: `n${number}`, address: `10.0.0.${number}` }));
 const WORKLOAD = { promptTokens: 16, answerTokens: 8, threads: 1 };
 
+function settingsOf(servers: readonly Server[]): NodeSettings[] {
+  return servers.map(({ command }) => {
+    const [role, ...flags] = command.slice(2);
+    assert.ok(role === 'main' || role === 'worker');
+    const request = parseDaemonFlags(role, flags);
+    assert.ok(request.kind === 'run');
+    return request.settings;
+  });
+}
+
 describe('odmoe bench peers', () => {
   it('starts daemons with flags that they accept, each on the address of its host', () => {
-    const { servers } = odmoeSystem('/packs/p', HOSTS, WORKLOAD);
-    const settings = servers.map(({ command }) => {
-      const [role, ...flags] = command.slice(2);
-      assert.ok(role === 'main' || role === 'worker');
-      const request = parseDaemonFlags(role, flags);
-      assert.ok(request.kind === 'run');
-      return request.settings;
-    });
+    const { servers } = odmoeSystem('/packs/p', HOSTS, WORKLOAD, false);
+    const settings = settingsOf(servers);
     assert.deepEqual(
       settings.map(({ id, device }) => [id, device.threads]),
       [
@@ -45,6 +51,17 @@ describe('odmoe bench peers', () => {
       servers.map(({ host }) => host),
       HOSTS,
     );
+  });
+
+  it('measures odmoe without drafts, and with those of the default settings', () => {
+    const rows = [false, true].map((drafts) => {
+      const { name, servers } = odmoeSystem('/packs/p', HOSTS, WORKLOAD, drafts);
+      return [name, settingsOf(servers)[0]?.drafting.rows];
+    });
+    assert.deepEqual(rows, [
+      ['odmoe', 1],
+      ['odmoe with drafts', 'auto'],
+    ]);
   });
 
   it('makes every other host a worker of the peers, as far as they support it', () => {
@@ -65,14 +82,22 @@ describe('odmoe bench peers', () => {
   });
 
   it('reads the figures from the output of each system', () => {
-    const odmoe = JSON.stringify({ timing: { ttft_ms: 500, decode_tokens_per_s: 12.5 } });
-    assert.deepEqual(parseOdmoe(odmoe, 128), { prefillTokensPerS: 256, decodeTokensPerS: 12.5 });
+    const timing = { ttft_ms: 500, decode_tokens_per_s: 12.5 };
+    const workload = { promptTokens: 128, answerTokens: 64 };
+    const speeds = { prefillTokensPerS: 256, decodeTokensPerS: 12.5 };
+    assert.deepEqual(parseOdmoe(JSON.stringify({ timing, drafts: null }), workload), { ...speeds, tokensAPass: 1 });
+    // 63 tokens behind the first one, in 42 passes.
+    const drafts = { proposed: 30, accepted: 21 };
+    assert.deepEqual(parseOdmoe(JSON.stringify({ timing, drafts }), workload), { ...speeds, tokensAPass: 1.5 });
     const tests = [
       { n_prompt: 128, n_gen: 0, avg_ts: 90.5 },
       { n_prompt: 0, n_gen: 64, avg_ts: 20.25 },
     ];
     const llama = `warning: something\n${JSON.stringify(tests)}`;
-    assert.deepEqual(parseLlamaBench(llama), { prefillTokensPerS: 90.5, decodeTokensPerS: 20.25 });
+    assert.deepEqual(parseLlamaBench(llama), {
+      prefillTokensPerS: 90.5,
+      decodeTokensPerS: 20.25,
+    });
     const dllama = [
       'Evaluation',
       '   nBatches: 32',
@@ -101,7 +126,7 @@ describe('odmoe bench peers', () => {
   });
 
   it('reports a system that printed no figures', () => {
-    assert.throws(() => parseOdmoe('{}', 1), { code: 'INTERNAL' });
+    assert.throws(() => parseOdmoe('{}', WORKLOAD), { code: 'INTERNAL' });
     for (const printed of ['[]', 'out of memory']) assert.throws(() => parseLlamaBench(printed), { code: 'USAGE' });
     assert.throws(() => parseDistributedLlama('out of memory'), { code: 'USAGE' });
   });
