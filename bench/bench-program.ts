@@ -21,6 +21,7 @@ import { registerBenchPeers } from './peers/index.js';
 import { registerBenchPools } from './pools/index.js';
 import { registerBenchPrefixStore } from './prefix-store/index.js';
 import { registerBenchRecall } from './recall/index.js';
+import { registerBenchRecording } from './recording/index.js';
 import { registerBenchSchedule } from './schedule/index.js';
 import { registerBenchServe } from './serve/index.js';
 import { registerBenchSlices } from './slices/index.js';
@@ -47,6 +48,7 @@ const MEASURING: readonly ((bench: Command, run: MeasuredRun) => void)[] = [
   registerBenchPools,
   registerBenchPrefixStore,
   registerBenchRecall,
+  registerBenchRecording,
   registerBenchSchedule,
   registerBenchServe,
   registerBenchSlices,

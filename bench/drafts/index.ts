@@ -6,14 +6,13 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { PRECISIONS } from '../../shared/settings/setting-choices.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
+import { MOST_PROMPTS } from '../paired-clusters/draft-prompts.js';
 import { type DraftBenchOptions, type DraftRow, measureDrafts } from './measure-drafts.js';
 
 interface BenchDraftsFlags extends Omit<DraftBenchOptions, 'flags'> {
   profile?: string;
   json: boolean;
 }
-
-const MOST_PROMPTS = 20;
 
 /** Adds `odmoe bench drafts`. */
 export function registerBenchDrafts(bench: Command, run: MeasuredRun): void {

@@ -27,6 +27,7 @@ interface SynthFlags {
   context: number;
   dtype: string;
   seed: number;
+  repeat?: number;
   config?: string;
   json: boolean;
 }
@@ -49,6 +50,11 @@ export function registerBenchSynth(bench: Command): void {
     .option('--context <n>', 'positions that config.json promises', parseWhole, 4096)
     .addOption(new Option('--dtype <type>', 'type of the weights').choices(Object.keys(DTYPES)).default('bf16'))
     .option('--seed <n>', 'the same seed gives the same weights', parseWhole, 1)
+    .option(
+      '--repeat <n>',
+      'answers run through so many tokens again and again, to measure drafts; the work of a token stays the same',
+      parseWhole,
+    )
     .option('--config <file>', "a config.json of any family, in place of a Mixtral's sizes")
     .option('--json', 'print one JSON object', false)
     .addHelpText(
@@ -73,9 +79,15 @@ async function synthesize(output: string, flags: SynthFlags): Promise<void> {
   };
   const bar = createProgressBar('writing weights');
   try {
-    const { config, seed } = flags;
+    const { config, seed, repeat } = flags;
     const outcome = await withInterrupt((signal) => {
-      const options = { seed, onProgress: (done: number, total: number) => bar.update(done, total), signal };
+      const repeating = repeat === undefined ? {} : { repeat };
+      const options = {
+        seed,
+        ...repeating,
+        onProgress: (done: number, total: number) => bar.update(done, total),
+        signal,
+      };
       if (config !== undefined) return synthesizeFamily(output, readConfig(config), options);
       return synthesizeCheckpoint(output, shape, { ...options, dtype: DTYPES[flags.dtype] ?? 'BF16' });
     });

@@ -5,10 +5,12 @@ import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
 import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
-import { EXACT_FORMAT, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
+import { valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
-import { bfloat16Bits, GaussianFiller, halfBits, RandomBits, singleBits } from './gaussian-values.js';
+import type { TensorPlace } from '../../packs/model-config/model-family.js';
+import { GaussianFiller, RandomBits } from './gaussian-values.js';
+import { fillOnes, repeatedTokens, type RepeatedTokens, repeatingContents } from './repeating-answers.js';
 
 /** Shape of a random Mixtral, with the names of config.json. */
 export interface SynthShape {
@@ -27,6 +29,8 @@ export interface SynthShape {
 export interface SynthOptions {
   dtype: WeightDtype;
   seed: number;
+  /** Answers run through so many tokens again and again; left out: they are as random as the weights. */
+  repeat?: number;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
   signal?: AbortSignal;
 }
@@ -42,6 +46,7 @@ const WEIGHT_DEVIATION = 0.02;
 const TORCH_DTYPE: Readonly<Record<WeightDtype, string>> = { BF16: 'bfloat16', F16: 'float16', F32: 'float32' };
 
 interface SynthTensor extends ShardTensor {
+  place: TensorPlace;
   /** Number of the tensor's own stream of random bits. */
   stream: number;
 }
@@ -59,8 +64,9 @@ export async function synthesizeCheckpoint(
   const config = configOf(shape, options.dtype);
   const tensors = tensorsOf(config, options.dtype);
   const weightBytes = tensors.reduce((sum, tensor) => sum + tensor.sizeBytes, 0);
+  const repeated = repeatedTokens(options, options.dtype, shape.vocab_size, false);
   await prepareCheckpointDirectory(directory, weightBytes);
-  const writer = new CheckpointWriter(options, weightBytes, gaussianContents(options));
+  const writer = new CheckpointWriter(options, weightBytes, gaussianContents(options, repeated));
   try {
     const files = await writer.writeWeights(directory, tensors);
     await writeFile(join(directory, 'generation_config.json'), JSON.stringify({ bos_token_id: 1, eos_token_id: 2 }));
@@ -90,8 +96,9 @@ function configOf(shape: SynthShape, dtype: WeightDtype): Record<string, unknown
 function tensorsOf(config: Record<string, unknown>, dtype: WeightDtype): SynthTensor[] {
   try {
     const { config: parsed } = parseModelConfig(config, 'the shape asked for');
-    return [...expectedTensors(parsed)].map(({ name, dimensions }, stream) => ({
+    return [...expectedTensors(parsed)].map(({ name, dimensions, place }, stream) => ({
       name,
+      place,
       dtype,
       shape: dimensions,
       sizeBytes: dimensions.reduce((product, size) => product * size, valueBytes(dtype)),
@@ -103,19 +110,18 @@ function tensorsOf(config: Record<string, unknown>, dtype: WeightDtype): SynthTe
   }
 }
 
-function gaussianContents({ dtype, seed }: SynthOptions): (tensor: SynthTensor) => TensorContents {
+function gaussianContents(
+  { dtype, seed }: SynthOptions,
+  repeated: RepeatedTokens | null,
+): (tensor: SynthTensor) => TensorContents {
   if (endianness() !== 'LE')
     throw new OdmoeError('MODEL_UNSUPPORTED', 'this machine is big-endian; synthesize elsewhere');
   const filler = new GaussianFiller(dtype, WEIGHT_DEVIATION);
-  return ({ shape, stream }) => {
+  return ({ shape, stream, place }) => {
+    const repeating = repeated === null ? null : repeatingContents(repeated, place, shape);
+    if (repeating !== null) return repeating;
     if (shape.length === 1) return { fill: (piece) => fillOnes(piece, dtype) };
     const random = new RandomBits(seed, stream);
     return { fill: (piece) => filler.fill(piece, random) };
   };
-}
-
-function fillOnes(bytes: Uint8Array, dtype: WeightDtype): void {
-  const one = { bf16: bfloat16Bits, fp16: halfBits, fp32: singleBits }[EXACT_FORMAT[dtype]](1);
-  if (dtype === 'F32') new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4).fill(one);
-  else new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2).fill(one);
 }

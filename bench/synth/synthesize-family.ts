@@ -2,11 +2,12 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expectedBiases, expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
 import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
-import type { ExpectedTensor, ModelConfig, StoredTensor } from '../../packs/model-config/model-family.js';
+import type { ExpectedTensor, ModelConfig, TensorPlace } from '../../packs/model-config/model-family.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
 import { GaussianFiller, RandomBits } from './gaussian-values.js';
+import { repeatedTokens, type RepeatedTokens, repeatingContents } from './repeating-answers.js';
 import type { SynthOptions, SynthOutcome } from './synthesize-checkpoint.js';
 
 const VALUE_BYTES = { U8: 1, BF16: 2, I64: 8 } as const;
@@ -25,6 +26,8 @@ interface FamilyTensor extends ShardTensor {
   stream: number;
   /** experts: a table of experts by token. */
   contents: 'gaussian' | 'codes' | 'scales' | 'experts';
+  /** Of the part of the model for which the tensor was named first. */
+  place: TensorPlace;
 }
 
 /**
@@ -38,11 +41,13 @@ export async function synthesizeFamily(
   options: Omit<SynthOptions, 'dtype'>,
 ): Promise<SynthOutcome> {
   const { config: parsed } = parseModelConfig(config, 'the config.json given');
+  const { vocabSize, experts } = parsed.shape;
+  const repeated = repeatedTokens(options, 'BF16', vocabSize, parsed.tiedEmbeddings);
   const head = countedHeads(config) === 0 ? [] : headTensors(parsed);
   const tensors = distinctTensors([...expectedTensors(parsed), ...expectedBiases(parsed), ...head]);
   const weightBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   await prepareCheckpointDirectory(directory, weightBytes);
-  const writer = new CheckpointWriter(options, weightBytes, randomContents(options.seed, parsed.shape.experts));
+  const writer = new CheckpointWriter(options, weightBytes, randomContents(options.seed, experts, repeated));
   try {
     const files = await writer.writeWeights(directory, tensors);
     await writeFile(join(directory, 'generation_config.json'), JSON.stringify({ bos_token_id: 1, eos_token_id: 2 }));
@@ -65,38 +70,45 @@ function headTensors({ draftHead }: ModelConfig): ExpectedTensor[] {
 }
 
 /** Several parts of a model may be views of one tensor. */
-function distinctTensors(expected: readonly StoredTensor[]): FamilyTensor[] {
+function distinctTensors(expected: readonly ExpectedTensor[]): FamilyTensor[] {
   const tensors = new Map<string, FamilyTensor>();
   const add = (
-    name: string,
+    { name, place }: Pick<ExpectedTensor, 'name' | 'place'>,
     dtype: keyof typeof VALUE_BYTES,
     shape: readonly number[],
     contents: FamilyTensor['contents'],
   ): void => {
     if (tensors.has(name)) return;
     const sizeBytes = shape.reduce((product, size) => product * size, VALUE_BYTES[dtype]);
-    tensors.set(name, { name, dtype, shape, sizeBytes, contents, stream: tensors.size });
+    tensors.set(name, { name, place, dtype, shape, sizeBytes, contents, stream: tensors.size });
   };
-  for (const { name, dimensions, encoding } of expected) {
+  for (const tensor of expected) {
+    const { name, dimensions, encoding, place } = tensor;
     if (encoding === 'values') {
-      add(name, 'BF16', dimensions, 'gaussian');
+      add(tensor, 'BF16', dimensions, 'gaussian');
       continue;
     }
     if (encoding === 'integers') {
-      add(name, 'I64', dimensions, 'experts');
+      add(tensor, 'I64', dimensions, 'experts');
       continue;
     }
     const blocks = [...dimensions.slice(0, -1), (dimensions.at(-1) ?? 0) / MXFP4_COLUMNS];
-    add(`${name}_blocks`, 'U8', [...blocks, MXFP4_CODE_BYTES], 'codes');
-    add(`${name}_scales`, 'U8', blocks, 'scales');
+    add({ name: `${name}_blocks`, place }, 'U8', [...blocks, MXFP4_CODE_BYTES], 'codes');
+    add({ name: `${name}_scales`, place }, 'U8', blocks, 'scales');
   }
   return [...tensors.values()];
 }
 
-function randomContents(seed: number, experts: number): (tensor: FamilyTensor) => TensorContents {
+function randomContents(
+  seed: number,
+  experts: number,
+  repeated: RepeatedTokens | null,
+): (tensor: FamilyTensor) => TensorContents {
   const matrices = new GaussianFiller('BF16', MATRIX_DEVIATION);
   const vectors = new GaussianFiller('BF16', VECTOR_DEVIATION);
-  return ({ shape, stream, contents }) => {
+  return ({ shape, stream, contents, place }) => {
+    const repeating = repeated === null ? null : repeatingContents(repeated, place, shape);
+    if (repeating !== null) return repeating;
     const random = new RandomBits(seed, stream);
     if (contents === 'gaussian') {
       const filler = shape.length === 1 ? vectors : matrices;

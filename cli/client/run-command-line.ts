@@ -76,6 +76,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench pools': true,
   'odmoe bench prefix-store': true,
   'odmoe bench recall': true,
+  'odmoe bench recording': true,
   'odmoe bench report': false,
   'odmoe bench schedule': false,
   'odmoe bench serve': true,

@@ -158,7 +158,7 @@ describe("main's own drafts", () => {
 
   it('of lookup behind a single token are proposed once such drafts have proved right', () => {
     const shared = lookupAcceptance();
-    const answered = (from: number, step: number): number[] => {
+    const answered = (from: number, step: number): readonly number[] => {
       const source = new LookupSource(shared);
       source.begin([1, 2, 3, 4, 5, 0]);
       source.settled(6, from);

@@ -2,6 +2,9 @@ import assert from 'node:assert/strict';
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { bfloat16Bits, halfBits } from '../../bench/synth/gaussian-values.js';
+import { repeatingContents } from '../../bench/synth/repeating-answers.js';
+import { synthesizeFamily } from '../../bench/synth/synthesize-family.js';
+import { openResidentModel } from '../integration/generate-resident-model.js';
 import { synthesizeCheckpoint, type SynthOptions, type SynthShape } from '../../bench/synth/synthesize-checkpoint.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
@@ -104,6 +107,80 @@ describe('random checkpoints', () => {
       const stopped = synthesize(output, { signal: controller.signal, onProgress: () => controller.abort() });
       await assert.rejects(stopped, refusal('CANCELLED', /interrupted/));
       assert.deepEqual(await readdir(output), []);
+    });
+  });
+});
+
+describe('random checkpoints whose answers repeat', () => {
+  const { hidden_size: hidden, vocab_size: vocabulary } = SHAPE;
+  const family = { ...SHAPE, model_type: 'mixtral', architectures: ['MixtralForCausalLM'], rms_norm_eps: 1e-5 };
+
+  /** The token that the model chooses after each of these, each alone. */
+  async function following(directory: string, tokens: readonly number[]): Promise<number[]> {
+    const model = await openResidentModel(directory);
+    try {
+      const chosen: number[] = [];
+      for (const token of tokens) {
+        const runner = model.createRunner(1);
+        const logits = await runner.prefill([token]);
+        chosen.push(logits.indexOf(Math.max(...logits)));
+        await runner.end();
+      }
+      return chosen;
+    } finally {
+      model.dispose();
+    }
+  }
+  // 2,001 tokens are 83 runs of 24 and one of 9.
+  const AFTER = new Map([
+    [0, 1],
+    [5, 6],
+    [23, 0],
+    [24, 25],
+    [47, 24],
+    [1991, 1968],
+    [1992, 1993],
+    [2000, 1992],
+  ]);
+
+  for (const [name, write] of [
+    ['a Mixtral', (directory: string) => synthesizeCheckpoint(directory, SHAPE, { dtype: 'F16', seed: 3, repeat: 24 })],
+    ['any family', (directory: string) => synthesizeFamily(directory, family, { seed: 3, repeat: 24 })],
+  ] as const) {
+    it(`run through the wanted number of tokens (${name})`, async () => {
+      await withTemporaryDirectory(async (directory) => {
+        const path = join(directory, 'x');
+        await write(path);
+        assert.deepEqual(await following(path, [...AFTER.keys()]), [...AFTER.values()]);
+      });
+    });
+  }
+
+  it('have rows that cross the pieces in which weights are written', () => {
+    const repeated = { tokens: 24, seed: 3, dtype: 'BF16', vocabSize: vocabulary } as const;
+    const place = { kind: 'dense', role: 'lmHead', layer: 0 } as const;
+    const bytes = 2 * hidden * 30;
+    const inPieces = (length: number): Buffer => {
+      const contents = repeatingContents(repeated, place, [vocabulary, hidden]) ?? assert.fail();
+      const whole = Buffer.alloc(bytes);
+      for (let at = 0; at < bytes; at += length) void contents.fill(whole.subarray(at, at + length), at);
+      return whole;
+    };
+    assert.deepEqual(inPieces(100), inPieces(bytes));
+  });
+
+  it('need an LM head, and as many tokens as a run has', async () => {
+    await withTemporaryDirectory(async (directory) => {
+      const tied = synthesizeFamily(
+        join(directory, 'x'),
+        { ...family, tie_word_embeddings: true },
+        { seed: 1, repeat: 2 },
+      );
+      await assert.rejects(tied, refusal('USAGE', /LM head of its own/));
+      for (const repeat of [0, 2002]) {
+        const wrong = synthesizeCheckpoint(join(directory, 'x'), SHAPE, { dtype: 'BF16', seed: 1, repeat });
+        await assert.rejects(wrong, refusal('USAGE', /1 to 2001 tokens/));
+      }
     });
   });
 });

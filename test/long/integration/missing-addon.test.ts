@@ -44,6 +44,7 @@ const NEEDING: readonly string[][] = [
     'pools',
     'prefix-store',
     'recall',
+    'recording',
     'serve',
     'slices',
   ].map((name) => ['bench', name]),

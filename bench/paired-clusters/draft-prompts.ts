@@ -13,6 +13,8 @@ export interface DraftPrompt {
   maxTokens: number;
 }
 
+/** Most prompts of a kind. */
+export const MOST_PROMPTS = 20;
 const STORY_TOKENS = 96;
 const QUOTE_TOKENS = 64;
 /** Share of a text that stands a second time in the prompt of a quotation. */

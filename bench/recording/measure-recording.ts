@@ -1,0 +1,62 @@
+import { mkdtemp, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { runtime } from '../../cli/client/process-runtime.js';
+import { RECORDED_HEADER_BYTES, recordedRowBytes } from '../../engine/recording/recorded-row.js';
+import { RECORDED_FILE } from '../../packs/format/pack-layout.js';
+import { openServedPack } from '../../packs/open-served-pack.js';
+import { packForServing } from '../../packs/pack-for-serving.js';
+import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { type PairOptions, runPairedClusters, speedOf } from '../paired-clusters/run-paired-clusters.js';
+import { median } from '../statistics/median.js';
+
+export type RecordingBenchOptions = Pick<PairOptions, 'workers' | 'users' | 'prompts' | 'rounds'>;
+
+export interface RecordingFigures {
+  users: number;
+  /** Tokens a second of all users together, medians of the rounds. */
+  plainTokensPerSecond: number;
+  recordingTokensPerSecond: number;
+  /** Median of the rounds' ratios. */
+  speedUp: number;
+  recordedTokens: number;
+}
+
+/** More than any of these runs answers. */
+const RECORD_TOKENS = 200_000;
+
+/** Two demo clusters, of which one main records its states, take turns with stories. Neither drafts, so that each token of an answer is recorded. */
+export async function measureRecording(options: RecordingBenchOptions, signal: AbortSignal): Promise<RecordingFigures> {
+  const directory = await mkdtemp(join(tmpdir(), 'odmoe-recording-'));
+  try {
+    // A pack of its own: a main goes on with what an earlier one has recorded.
+    const demo = join(packageRoot(), 'models', 'demo');
+    const packPath = await packForServing(demo, join(directory, 'packs'), runtime, () => undefined, signal);
+    const plain = ['--draft-rows', '1'];
+    const ofMain = [plain, [...plain, '--record-tokens', String(RECORD_TOKENS)]] as const;
+    const runs = await runPairedClusters(
+      ['story'],
+      { ...options, shadow: 'none', flags: [], packPath, ofMain },
+      signal,
+    );
+    const rounds = requirePresent(runs.get('story'), 'stories were asked for');
+    const recordedTokens = await countRecorded(packPath);
+    assertInvariant(recordedTokens > 0, 'a main that records has recorded');
+    return {
+      users: options.users,
+      plainTokensPerSecond: median(rounds.map(([without]) => speedOf(without))),
+      recordingTokensPerSecond: median(rounds.map(([, recording]) => speedOf(recording))),
+      speedUp: median(rounds.map(([without, recording]) => speedOf(recording) / speedOf(without))),
+      recordedTokens,
+    };
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+async function countRecorded(packPath: string): Promise<number> {
+  const { size } = await stat(join(packPath, RECORDED_FILE));
+  const { shape } = await openServedPack(packPath);
+  return Math.floor((size - RECORDED_HEADER_BYTES) / recordedRowBytes(shape));
+}
