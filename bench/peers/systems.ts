@@ -74,13 +74,20 @@ export function odmoeSystem(
   const first = firstOf(hosts);
   const others = hosts.slice(1);
   const threads = ['--threads', String(workload.threads)];
-  const common = ['--cluster', 'peers', '--model', packPath, '--port', String(ODMOE_PORT), ...threads];
+  // In plaintext, as the other systems speak: without it daemons refuse to listen beyond loopback.
+  const common = ['--cluster', 'peers', '--model', packPath, '--port', String(ODMOE_PORT), '--insecure', ...threads];
   const address = `${first.address}:${ODMOE_PORT}`;
   const listen = (host: LanHost): string[] => ['--host', host.address, '--advertise-host', host.address];
   const main = ['--discovery', 'static', '--prediction', 'off', '--http', 'off', '--no-reuse-prefixes'];
   if (!drafts) main.push('--draft-rows', '1');
   const worker = ['--main', address, '--cache', CACHE, '--memory-budget', BUDGET];
-  const question = ['--prompt-token-ids', promptIds(workload.promptTokens).join(','), '--ignore-eos', '--json'];
+  const question = [
+    '--prompt-token-ids',
+    promptIds(workload.promptTokens).join(','),
+    '--ignore-eos',
+    '--json',
+    '--insecure',
+  ];
   return {
     name: drafts ? 'odmoe with drafts' : 'odmoe',
     servers: [

@@ -51,6 +51,11 @@ describe('odmoe bench peers', () => {
       servers.map(({ host }) => host),
       HOSTS,
     );
+    // They listen beyond loopback and have no authority, as the other systems.
+    assert.deepEqual(
+      settings.map(({ joining }) => joining.insecure),
+      [true, true, true],
+    );
   });
 
   it('measures odmoe without drafts, and with those of the default settings', () => {
