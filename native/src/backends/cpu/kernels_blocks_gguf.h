@@ -133,17 +133,19 @@ ODMOE_INLINE void look_up_iq4(const uint8_t* codes, Vector& low, Vector& high) {
   Simd::look_up_integers(kIq4Values, Simd::load_halves(codes), low, high);
 }
 
-// Some bytes, less an offset, times the factor; a vector is read.
-template <int kCount, int kOffset>
-ODMOE_INLINE void scale_bytes(const uint8_t* bytes, Vector factor, float* out) {
-  for (int i = 0; i < kCount; i += kWidth) {
-    Vector values = Simd::load_uint8(bytes + i, 0);
-    if constexpr (kOffset != 0) values = Simd::subtract(values, Simd::broadcast(static_cast<float>(kOffset)));
-    const Vector scaled = Simd::multiply(values, factor);
-    if constexpr (kCount < kWidth) {
-      Simd::store_first(out, scaled, kCount);
-    } else {
-      Simd::store(out + i, scaled);
+// Eight bytes, less an offset, times the factor. Where a vector is wider, the bytes do not go through memory: a load that is wider than the
+// stores before it waits until these are done.
+template <int kOffset, class Set = Simd>
+ODMOE_INLINE void scale_eight(uint64_t eight, Vector factor, float* out) {
+  if constexpr (kWidth > 8) {
+    Set::template scale_eight<kOffset>(eight, factor, out);
+  } else {
+    uint8_t bytes[8];
+    __builtin_memcpy(bytes, &eight, sizeof bytes);
+    for (int i = 0; i < 8; i += kWidth) {
+      Vector values = Simd::load_uint8(bytes + i, 0);
+      if constexpr (kOffset != 0) values = Simd::subtract(values, Simd::broadcast(static_cast<float>(kOffset)));
+      Simd::store(out + i, Simd::multiply(values, factor));
     }
   }
 }
@@ -183,9 +185,7 @@ struct Iq4Xs {
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float*) {
     const auto high = static_cast<uint64_t>(block[2] | block[3] << 8);
     const uint64_t scales = spread_four_bits(word_at(block + 4)) | spread_two_bits(high) << 4;
-    uint8_t bytes[kLanes];  // a vector of 16 bytes is read
-    __builtin_memcpy(bytes, &scales, sizeof scales);
-    scale_bytes<8, 32>(bytes, broadcast_half_at(block), steps);
+    scale_eight<32>(scales, broadcast_half_at(block), steps);
   }
   ODMOE_INLINE static void codes(const uint8_t* block, int group, int pair, Vector& low, Vector& high) {
     look_up_iq4(block + 8 + group * 16 + pair * kWidth, low, high);
@@ -266,13 +266,12 @@ struct Q3K {
   ODMOE_INLINE static void prepare(const uint8_t* block, float* steps, float* bases) {
     const uint32_t low[2] = {word_at(block + 96), word_at(block + 100)};
     const uint32_t high = word_at(block + 104);
-    uint32_t words[4];
-    for (int i = 0; i < 4; ++i) {
-      words[i] = (low[i % 2] >> (i / 2 * 4) & 0x0f0f0f0fu) | (high >> (2 * i) & 0x03030303u) << 4;
+    const Vector factor = signed_step<Simd>(broadcast_half_at(block + 108));
+    for (int i = 0; i < 2; ++i) {
+      const uint64_t first = (low[0] >> (i * 4) & 0x0f0f0f0fu) | (high >> (4 * i) & 0x03030303u) << 4;
+      const uint64_t second = (low[1] >> (i * 4) & 0x0f0f0f0fu) | (high >> (4 * i + 2) & 0x03030303u) << 4;
+      scale_eight<32>(first | second << 32, factor, steps + 8 * i);
     }
-    uint8_t bytes[16];
-    __builtin_memcpy(bytes, words, sizeof words);
-    scale_bytes<16, 32>(bytes, signed_step<Simd>(broadcast_half_at(block + 108)), steps);
     if constexpr (!kBases) return;
     for (int i = 0; i < 16; i += kWidth) Simd::store(bases + i, Simd::multiply(Simd::load(steps + i), Simd::broadcast(-4.0f)));
   }
@@ -297,11 +296,8 @@ ODMOE_INLINE void prepare_six_bits(const uint8_t* block, float* steps, float* ba
   const uint64_t third = word_at(block + 12);
   const uint64_t begin = first & 0x3f3f3f3f3f3f3f3fu;
   const uint64_t end = (first >> 2 & 0x3030303030303030u) | ((third | third << 28) & 0x0f0f0f0f0f0f0f0fu);
-  const uint64_t both[2] = {(begin & 0xffffffffu) | end << 32, begin >> 32 | (end & 0xffffffff00000000u)};
-  uint8_t bytes[kLanes];  // a vector of 16 bytes is read
-  __builtin_memcpy(bytes, both, sizeof both);
-  scale_bytes<8, 0>(bytes, broadcast_half_at(block), steps);
-  scale_bytes<8, 0>(bytes + 8, opposite(broadcast_half_at(block + 2)), bases);
+  scale_eight<0>((begin & 0xffffffffu) | end << 32, broadcast_half_at(block), steps);
+  scale_eight<0>(begin >> 32 | (end & 0xffffffff00000000u), opposite(broadcast_half_at(block + 2)), bases);
 }
 
 // Columns of two groups of 32 are the lower and the upper halves of 32 bytes; kBits is the place of the fifth bits, or 0.

@@ -85,6 +85,13 @@ struct Simd {
     const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_cvtepi32_ps(_mm512_srl_epi32(bytes, _mm_cvtsi32_si128(shift)));
   }
+  // Writes eight bytes, less an offset, times the factor.
+  template <int kOffset>
+  static void scale_eight(uint64_t bytes, Vector factor, float* out) {
+    const __m256i integers = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
+    const __m256 values = _mm256_cvtepi32_ps(_mm256_sub_epi32(integers, _mm256_set1_epi32(kOffset)));
+    _mm256_storeu_ps(out, _mm256_mul_ps(values, _mm512_castps512_ps256(factor)));
+  }
   // Codes of 4 bits, and of 2 or 3 bits, as FP32 (odmoe/slices.h).
   static void expand_codes4(const uint8_t* p, Vector& low, Vector& high) {
     const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -268,7 +275,31 @@ struct Simd {
     low = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes)), values);
     high = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(codes, 1)), values);
   }
-  static constexpr bool kWholeRows = false;
+  // The same for the 32 bytes of a row, in the order of the columns.
+  static constexpr bool kWholeRows = true;
+  using Row = Bytes;
+  static Row load_row(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  // 16 bytes whose lower halves are columns 0 to 15.
+  static Row load_halves_row(const uint8_t* p) { return load_halves(p); }
+  // `value` in the columns whose bit is set.
+  static Row row_where_set(uint32_t bits, int value) { return _mm256_maskz_set1_epi8(bits, static_cast<char>(value)); }
+  static void to_floats(Row v, Vector (&values)[2]) { to_floats(v, values[0], values[1]); }
+  // The same, for bytes with signs; the values are kSignedUnit times what the bytes say.
+  static constexpr float kSignedUnit = 1;
+  static void to_signed_floats(Row v, Vector (&values)[2]) {
+    values[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(v)));
+    values[1] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(v, 1)));
+  }
+  static Row subtract_bytes(Row v, int from_each) { return _mm256_sub_epi8(v, _mm256_set1_epi8(static_cast<char>(from_each))); }
+  // The integers of 16 bytes whose lower halves are columns 0 to 15; `tables` has them as BF16, their low bytes before their high ones.
+  static void look_up_row(const uint8_t* tables, const uint8_t* codes, Vector (&values)[2]) {
+    const __m512i words =
+        _mm512_or_si512(_mm512_slli_epi32(load_bytes(tables), 16), _mm512_slli_epi32(load_bytes(tables + 16), 24));
+    const Vector table = _mm512_castsi512_ps(words);
+    const __m512i index = load_bytes(codes);
+    values[0] = _mm512_permutexvar_ps(index, table);  // uses the low four bits of each index
+    values[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(index, 4), table);
+  }
   static float half(uint16_t bits) { return _cvtsh_ss(bits); }
   static Vector broadcast_half(uint16_t bits) { return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(bits))); }
 
