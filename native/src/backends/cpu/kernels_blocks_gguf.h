@@ -39,6 +39,7 @@ ODMOE_INLINE Integers upper_half(Integers bytes) { return Simd::shift_right(byte
 //  kBases: bases are added
 //  prepare: the steps of a block, in order, and its bases
 //  codes: columns W*pair.. and 16 + W*pair.. of 32 columns of a block, as FP32
+//  row_weights: all 32 weights, where the instruction set looks up those of codes of 4 bits
 //  row_codes: all of them, for instruction sets that read a row's 32 bytes together (kWholeRows). Formats that have it describe both by
 //      code_bytes, whose `load` reads the wanted ones of 32 bytes
 
@@ -48,6 +49,7 @@ struct HalfByteCodes {
   static constexpr int kColumns = 32;
   static constexpr int kScales = 1;
   static constexpr int kBytes = kCodes + 16;
+  static constexpr int kHalves = kBits == 0 ? kCodes : 0;
   ODMOE_INLINE static void codes(const uint8_t* block, int, int pair, Vector& low, Vector& high) {
     const Integers bytes = Simd::load_bytes(block + kCodes + pair * kWidth);
     Integers low_codes = lower_half(bytes);
@@ -324,6 +326,13 @@ struct HalfByteGroups {
   template <class Set>
   ODMOE_INLINE static void row_codes(const uint8_t* block, int group, Vector (&values)[kVectors]) {
     row_codes_of_bytes<HalfByteGroups, Set>(block, group, values);
+  }
+  template <class Set>
+  requires(kBits == 0 && Set::kLooksUpCodes) ODMOE_INLINE
+      static void row_weights(const uint8_t* block, int group, Vector step, Vector base, Vector (&values)[kVectors]) {
+    const uint8_t* const bytes = block + kCodes + group / 2 * 32;
+    if (group % 2 == 0) return Set::template look_up_halves<false>(bytes, step, base, values);
+    Set::template look_up_halves<true>(bytes, step, base, values);
   }
 };
 using Q4K = HalfByteGroups<16, 0>;

@@ -18,8 +18,11 @@ struct GgufTile {
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     const uint8_t* const own = data + (block / kGroups * kTileRows + row) * F::kBytes;
     if (row == 0 && pair == 0) prefetch(block);
-    F::codes(own, static_cast<int>(block % kGroups), pair, low, high);
     const int64_t scale = (row * kRunBlocks + block) * F::kScales;
+    if constexpr (Simd::kLooksUpCodes && requires { requires F::kHalves != 0; }) {
+      return expand_steps<Simd, 4>(own + F::kHalves, pair, steps[scale], bases[scale], low, high);
+    }
+    F::codes(own, static_cast<int>(block % kGroups), pair, low, high);
     const Vector low_step = Simd::broadcast(steps[scale]);
     const Vector high_step = F::kScales == 1 ? low_step : Simd::broadcast(steps[scale + F::kScales - 1]);
     if constexpr (F::kBases) {
@@ -39,8 +42,12 @@ struct GgufTile {
   static constexpr int kTogether = kRows ? kGroups : 1;
   // All 32 columns of a row, group `group` of the block that begins at block of columns `block`.
   ODMOE_INLINE void expand_row(int64_t block, int group, int row, Vector (&values)[kVectors]) const {
-    F::template row_codes<Simd>(data + (block / kGroups * kTileRows + row) * F::kBytes, group, values);
+    const uint8_t* const own = data + (block / kGroups * kTileRows + row) * F::kBytes;
     const int64_t scale = (row * kRunBlocks + block + group) * F::kScales;
+    if constexpr (requires(Vector v) { F::template row_weights<Simd>(own, group, v, v, values); }) {
+      return F::template row_weights<Simd>(own, group, Simd::broadcast(steps[scale]), Simd::broadcast(bases[scale]), values);
+    }
+    F::template row_codes<Simd>(own, group, values);
 #pragma GCC unroll 4
     for (int i = 0; i < kVectors; ++i) {
       const int64_t part = scale + (i < kVectors / 2 ? 0 : F::kScales - 1);

@@ -300,6 +300,15 @@ struct Simd {
     values[0] = _mm512_permutexvar_ps(index, table);  // uses the low four bits of each index
     values[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(index, 4), table);
   }
+  // The weights code * step + base of the lower or the upper halves of 32 bytes: all 16 possible ones are computed first, and then looked up.
+  template <bool kUpper>
+  static void look_up_halves(const uint8_t* bytes, Vector step, Vector base, Vector (&values)[2]) {
+    const Vector weights = fma(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), step, base);
+    for (int i = 0; i < 2; ++i) {
+      const __m512i index = load_bytes(bytes + 16 * i);
+      values[i] = _mm512_permutexvar_ps(kUpper ? _mm512_srli_epi32(index, 4) : index, weights);  // uses the low four bits
+    }
+  }
   static float half(uint16_t bits) { return _cvtsh_ss(bits); }
   static Vector broadcast_half(uint16_t bits) { return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<int16_t>(bits))); }
 
