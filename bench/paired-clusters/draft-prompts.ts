@@ -25,7 +25,7 @@ interface QualityLine {
   prompt: string;
 }
 
-/** Prompts of a kind for the demo model. quote: a story, and its beginning a second time, which the answer continues. */
+/** Prompts of a kind for the demo model; twice `count`, up to MOST_PROMPTS, where answers are short. quote: a story, and its beginning a second time, which the answer continues. */
 export function draftPrompts(kind: PromptKind, count: number): DraftPrompt[] {
   if (kind === 'story')
     return demoPrompts(count).map((text): DraftPrompt => ({ text, raw: false, maxTokens: STORY_TOKENS }));
@@ -34,9 +34,11 @@ export function draftPrompts(kind: PromptKind, count: number): DraftPrompt[] {
     .split('\n');
   const all = lines.map((line) => JSON.parse(line) as QualityLine);
   const task = kind === 'quote' ? 'story-qa' : kind;
+  // Answers of a few words say little of a speed.
+  const wanted = kind === 'quote' ? count : 2 * count;
   return all
     .filter((line) => line.task === task)
-    .slice(0, count)
+    .slice(0, Math.min(wanted, MOST_PROMPTS))
     .map(({ prompt }) =>
       kind === 'quote' ? quotation(prompt) : { text: prompt, raw: false, maxTokens: QUOTE_TOKENS },
     );
