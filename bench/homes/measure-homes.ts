@@ -4,6 +4,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { clusterTimes, DEFAULT_SET_UP, type ClusterSetUp } from '../../simulator/simulate/cluster-set-up.js';
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
+import { median } from '../statistics/median.js';
 
 export interface HomesSetting {
   /** Main's device, the worker's, and the network. One worker more has main's device: the fast one. */
@@ -13,22 +14,49 @@ export interface HomesSetting {
   slowWorkers: number;
   /** Part of all experts that each worker's cache holds. */
   cachedPart: number;
-  /** The simulation runs twice as many. Those before homes change are measured as by count; the last half of this number is measured as by speed. */
+  /** Tokens of the answer. Those before homes change are measured as by count; the last quarter as by speed. */
   tokens: number;
   seed: number;
 }
 
 export interface HomesResult {
-  /** Shares of the workers in the order of their ids; the fast one is the first. */
+  /** Shares of the workers in the order of their ids; the fast one is the first. All are 1 where homes stay by count, because others would not be better. */
   shares: readonly number[];
-  /** Median time of a token while homes are by count, and when they have been by speed for a while. */
+  /** Median time of a token while homes are by count, and when they have been by speed for a while. The same where they stay by count. */
   byCountMs: number;
   bySpeedMs: number;
   speedUp: number;
 }
 
+/** A prompt of so many tokens uses nearly all experts of a layer, so that caches are full when the answer begins: tokens by count and by speed find them alike. */
+const PROMPT_TOKENS = 128;
+/** Fewest tokens of a median. */
+const LEAST_TOKENS = 3;
+/** Time in which each worker has reported its speed often enough, and with room to spare. */
+const MEASURING_MS = 8_000;
+
 /** The cluster begins with homes by count, measures itself, and goes on with homes by speed: the tokens before and after are compared. */
 export async function measureHomes(setting: HomesSetting): Promise<HomesResult> {
+  const { timing } = await simulateHomes(setting);
+  const durations = timing.passes.map(({ beginMs, endMs }, index) => ({
+    beginMs,
+    ms: endMs - (timing.passes[index - 1]?.endMs ?? beginMs),
+  }));
+  const last = durations.slice(-Math.ceil(setting.tokens / 4));
+  const changed = timing.homeShares.find(({ shares }) => new Set(shares).size > 1);
+  const before = durations.filter(({ beginMs }) => beginMs < (changed?.atMs ?? Infinity));
+  const [first, end] = [durations[0]?.beginMs ?? 0, last[0]?.beginMs ?? 0];
+  if (before.length < LEAST_TOKENS || last.length < LEAST_TOKENS || (changed?.atMs ?? first + MEASURING_MS) > end)
+    throw new OdmoeError('USAGE', 'the answer ended before the workers had reported their speeds: give more --tokens');
+  const medianOf = (tokens: typeof durations): number => median(tokens.map(({ ms }) => ms));
+  const byCountMs = medianOf(before);
+  // The first tokens after the change load the experts that have moved.
+  const bySpeedMs = changed === undefined ? byCountMs : medianOf(last);
+  const shares = changed?.shares ?? Array.from({ length: setting.slowWorkers + 1 }, () => 1);
+  return { shares, byCountMs, bySpeedMs, speedUp: byCountMs / bySpeedMs };
+}
+
+function simulateHomes(setting: HomesSetting): ReturnType<typeof simulateCluster> {
   const { profile, storage, slowWorkers, cachedPart, tokens, seed } = setting;
   const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
   const plain = clusterTimes(profile, storage);
@@ -44,36 +72,16 @@ export async function measureHomes(setting: HomesSetting): Promise<HomesResult> 
     prediction: { source: 'off', layersAhead: 1 },
     placement: { ...DEFAULT_SET_UP.placement, homes: 'strict' },
   };
-  const all = 2 * tokens;
   const trace = new SyntheticTrace({
     layers,
     experts,
     expertsPerToken,
     prompts: 1,
-    promptTokens: 4,
-    iterations: all,
+    promptTokens: PROMPT_TOKENS,
+    iterations: tokens,
     recall: 1,
     acceptance: 0,
     seed,
   });
-  const { timing } = await simulateCluster(times, setUp, trace, { tokens: all });
-  const changed = timing.homeShares.find(({ shares }) => new Set(shares).size > 1);
-  if (changed === undefined)
-    throw new OdmoeError(
-      'USAGE',
-      'homes stay by count: no worker is much faster than another, or more --tokens are needed',
-    );
-  const durations = timing.passes.map(({ beginMs, endMs }, index) => ({
-    beginMs,
-    ms: endMs - (timing.passes[index - 1]?.endMs ?? beginMs),
-  }));
-  // The first tokens after the change load the experts that have moved.
-  const byCountMs = median(durations.filter(({ beginMs }) => beginMs < changed.atMs).map(({ ms }) => ms));
-  const bySpeedMs = median(durations.slice(-Math.ceil(tokens / 2)).map(({ ms }) => ms));
-  return { shares: changed.shares, byCountMs, bySpeedMs, speedUp: byCountMs / bySpeedMs };
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((left, right) => left - right);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
+  return simulateCluster(times, setUp, trace, { tokens });
 }

@@ -9,7 +9,7 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 const SLOWER = 20;
 
 /** A Jetson beside a worker with a 3090, with a model of the same experts and fewer layers. */
-function measure(cachedPart: number): Promise<HomesResult> {
+function measure(cachedPart: number, tokens = 250): Promise<HomesResult> {
   const profile = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'orin-nx-rtx3090.yaml'));
   const { model, devices } = profile;
   const layers = model.shape.layers.slice(0, 4);
@@ -26,7 +26,7 @@ function measure(cachedPart: number): Promise<HomesResult> {
     storage: shippedStorage(profile.model),
     slowWorkers: 1,
     cachedPart,
-    tokens: 50,
+    tokens,
     seed: 1,
   });
 }
@@ -53,6 +53,11 @@ describe('bench homes: strict homes by speed', () => {
   });
 
   it('leave homes by count where the fast worker would have to load what the slow one holds', async () => {
-    await assert.rejects(measure(0.5), { code: 'USAGE', message: /homes stay by count/ });
+    const { shares, speedUp } = await measure(0.5);
+    assert.deepEqual([shares, speedUp], [[1, 1], 1]);
+  });
+
+  it('need an answer that is long enough for the workers to report their speeds', async () => {
+    await assert.rejects(measure(1, 12), { code: 'USAGE', message: /give more --tokens/ });
   });
 });
