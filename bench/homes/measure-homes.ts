@@ -28,8 +28,11 @@ export interface HomesResult {
   speedUp: number;
 }
 
-/** A prompt of so many tokens uses nearly all experts of a layer, so that caches are full when the answer begins: tokens by count and by speed find them alike. */
-const PROMPT_TOKENS = 128;
+/**
+ * A prompt of so many tokens, in one message to each worker, uses all experts of a layer: caches are full when the answer begins, so that tokens by count and by
+ * speed find them alike. Each expert runs on many rows, which says nothing of the speed on one, so that homes do not change before the answer.
+ */
+const PROMPT_TOKENS = 256;
 /** Fewest tokens of a median. */
 const LEAST_TOKENS = 3;
 /** Time in which each worker has reported its speed often enough, and with room to spare. */
@@ -68,6 +71,8 @@ function simulateHomes(setting: HomesSetting): ReturnType<typeof simulateCluster
     ...DEFAULT_SET_UP,
     workers: slowWorkers + 1,
     slots: expertsPerToken,
+    prefillRows: PROMPT_TOKENS,
+    miniBatchRows: PROMPT_TOKENS,
     cacheBytes: Math.round(cachedPart * layers * experts * plain.worker.slotBytes),
     prediction: { source: 'off', layersAhead: 1 },
     placement: { ...DEFAULT_SET_UP.placement, homes: 'strict' },
