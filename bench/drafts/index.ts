@@ -51,10 +51,12 @@ Examples:
 
 const COLUMNS: readonly TableColumn[] = [
   { title: 'text', align: 'left' },
-  ...['users', 'tokens a pass', 'tokens/s without', 'with drafts', 'ratio'].map((title): TableColumn => ({
-    title,
-    align: 'right',
-  })),
+  ...['users', 'tokens a pass', 'drafts a pass', 'tokens/s without', 'with drafts', 'ratio', 'lowest', 'highest'].map(
+    (title): TableColumn => ({
+      title,
+      align: 'right',
+    }),
+  ),
 ];
 
 function asText(rows: readonly DraftRow[]): string {
@@ -62,9 +64,10 @@ function asText(rows: readonly DraftRow[]): string {
     row.kind,
     String(row.users),
     row.tokensAPass.toFixed(2),
+    row.draftsAPass.toFixed(2),
     row.plainTokensPerSecond.toFixed(1),
     row.draftedTokensPerSecond.toFixed(1),
-    row.speedUp.toFixed(2),
+    ...[row.speedUp, row.lowestSpeedUp, row.highestSpeedUp].map((ratio) => ratio.toFixed(2)),
   ]);
   return `${tableLines(COLUMNS, cells).join('\n')}\n`;
 }

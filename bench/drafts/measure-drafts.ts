@@ -9,8 +9,8 @@ import {
   runPairedClusters,
   speedOf,
 } from '../paired-clusters/run-paired-clusters.js';
-import { median } from '../statistics/median.js';
 
+/** The settings of PairOptions that the command does not set itself. */
 export type DraftBenchOptions = Omit<PairOptions, 'packPath' | 'ofMain'>;
 
 export interface DraftRow {
@@ -18,11 +18,15 @@ export interface DraftRow {
   users: number;
   /** Tokens of an answer that a pass of it yields, without the first one, over all rounds. */
   tokensAPass: number;
+  /** Drafts, right or wrong, that a pass of an answer runs. */
+  draftsAPass: number;
   /** Tokens a second of all users together, medians of the rounds. */
   plainTokensPerSecond: number;
   draftedTokensPerSecond: number;
-  /** Median of the rounds' ratios. */
+  /** Median of the rounds' ratios, and their range. */
   speedUp: number;
+  lowestSpeedUp: number;
+  highestSpeedUp: number;
 }
 
 /** Two demo clusters, without drafts and with main's own, take turns. Throws if their answers differ. */
@@ -35,13 +39,19 @@ export async function measureDrafts(options: DraftBenchOptions, signal: AbortSig
 }
 
 function rowOf(kind: PromptKind, users: number, rounds: readonly PairedRun[]): DraftRow {
-  const sumOf = (value: 'tokens' | 'passes'): number => rounds.reduce((sum, [, with_]) => sum + with_[value], 0);
+  const sumOf = (value: 'tokens' | 'passes' | 'drafts'): number =>
+    rounds.reduce((sum, [, drafted]) => sum + drafted[value], 0);
+  const passes = Math.max(1, sumOf('passes'));
+  const { first, second, ratio } = pairedSpeeds(rounds);
   return {
     kind,
     users,
-    tokensAPass: sumOf('tokens') / Math.max(1, sumOf('passes')),
-    plainTokensPerSecond: median(rounds.map(([plain]) => speedOf(plain))),
-    draftedTokensPerSecond: median(rounds.map(([, with_]) => speedOf(with_))),
-    speedUp: median(rounds.map(([plain, with_]) => speedOf(with_) / speedOf(plain))),
+    tokensAPass: sumOf('tokens') / passes,
+    draftsAPass: sumOf('drafts') / passes,
+    plainTokensPerSecond: first,
+    draftedTokensPerSecond: second,
+    speedUp: ratio.median,
+    lowestSpeedUp: ratio.lowest,
+    highestSpeedUp: ratio.highest,
   };
 }

@@ -37,7 +37,7 @@ export function registerBenchHomes(bench: Command, run: MeasuredRun): void {
     .description("strict homes by count and by speed, with main's device as one worker beside slow ones (simulated)")
     .option('--profile <file>', 'devices and network: a file, or a name in bench/profiles', 'orin-nx-rtx3090')
     .option('--workers <n>', "workers with the profile's device", wholeNumberFlag(1, MOST_WORKERS), 1)
-    .option('--tokens <n>', 'tokens of the answer', wholeNumberFlag(4, MOST_TOKENS), 192)
+    .option('--tokens <n>', 'tokens of the answer', wholeNumberFlag(12, MOST_TOKENS), 192)
     .option('--seed <n>', "seed of the routers' choices", parseWhole, 1)
     .option('--own', 'model the experts that main keeps itself (main.experts: both) instead', false)
     .option('--json', 'print one JSON array and nothing else', false)

@@ -20,7 +20,7 @@ export interface HomesSetting {
 }
 
 export interface HomesResult {
-  /** Shares of the workers in the order of their ids; the fast one is the first. All are 1 where homes stay by count, because others would not be better. */
+  /** Shares of the workers in the order of their ids; the fast one is the first. All are 1 where homes have stayed by count for MEASURING_MS. */
   shares: readonly number[];
   /** Median time of a token while homes are by count, and when they have been by speed for a while. The same where they stay by count. */
   byCountMs: number;
@@ -46,17 +46,21 @@ export async function measureHomes(setting: HomesSetting): Promise<HomesResult> 
     ms: endMs - (timing.passes[index - 1]?.endMs ?? beginMs),
   }));
   const last = durations.slice(-Math.ceil(setting.tokens / 4));
-  const changed = timing.homeShares.find(({ shares }) => new Set(shares).size > 1);
-  const before = durations.filter(({ beginMs }) => beginMs < (changed?.atMs ?? Infinity));
   const [first, end] = [durations[0]?.beginMs ?? 0, last[0]?.beginMs ?? 0];
-  if (before.length < LEAST_TOKENS || last.length < LEAST_TOKENS || (changed?.atMs ?? first + MEASURING_MS) > end)
-    throw new OdmoeError('USAGE', 'the answer ended before the workers had reported their speeds: give more --tokens');
-  const medianOf = (tokens: typeof durations): number => median(tokens.map(({ ms }) => ms));
+  const changes = timing.homeShares.filter(({ shares }) => new Set(shares).size > 1);
+  const before = durations.filter(({ beginMs }) => beginMs < (changes[0]?.atMs ?? Infinity));
+  const settledMs = changes.at(-1)?.atMs ?? first + MEASURING_MS;
+  if (before.length < LEAST_TOKENS || last.length < LEAST_TOKENS || settledMs > end)
+    throw new OdmoeError('USAGE', 'homes may still change when the answer ends: give more --tokens');
   const byCountMs = medianOf(before);
-  // The first tokens after the change load the experts that have moved.
-  const bySpeedMs = changed === undefined ? byCountMs : medianOf(last);
-  const shares = changed?.shares ?? Array.from({ length: setting.slowWorkers + 1 }, () => 1);
+  // The first tokens after a change load the experts that have moved.
+  const bySpeedMs = changes.length === 0 ? byCountMs : medianOf(last);
+  const shares = changes.at(-1)?.shares ?? Array.from({ length: setting.slowWorkers + 1 }, () => 1);
   return { shares, byCountMs, bySpeedMs, speedUp: byCountMs / bySpeedMs };
+}
+
+function medianOf(tokens: readonly { ms: number }[]): number {
+  return median(tokens.map(({ ms }) => ms));
 }
 
 function simulateHomes(setting: HomesSetting): ReturnType<typeof simulateCluster> {

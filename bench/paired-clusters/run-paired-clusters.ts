@@ -5,6 +5,8 @@ import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { ShadowPrecision } from '../../shared/settings/setting-choices.js';
 import { generate } from '../../shared/transport/node-clients.js';
 import type { Finished, GenerateRequest } from '../../shared/wire/messages.js';
+import { median } from '../statistics/median.js';
+import { type Spread, spreadOf } from '../statistics/spread.js';
 import { draftPrompts, type DraftPrompt, type PromptKind } from './draft-prompts.js';
 
 export interface PairOptions {
@@ -22,8 +24,11 @@ export interface PairOptions {
 
 /** Sums over the prompts of a kind. */
 export interface KindRun {
+  /** Without the first token of each answer, which comes from the prompt's pass. */
   tokens: number;
   passes: number;
+  /** Drafts that passes ran, right or wrong. */
+  drafts: number;
   ms: number;
   texts: string[];
 }
@@ -64,8 +69,27 @@ export async function runPairedClusters<Kind extends PromptKind>(
 }
 
 /** Tokens a second of all users together. */
-export function speedOf({ tokens, ms }: KindRun): number {
+function speedOf({ tokens, ms }: Pick<KindRun, 'tokens' | 'ms'>): number {
   return tokens / (ms / 1000);
+}
+
+/** Speeds of the two clusters, and the second one's over the first one's in the same round. */
+export interface PairedSpeeds {
+  /** Tokens a second, medians of the rounds. */
+  first: number;
+  second: number;
+  ratio: Spread;
+}
+
+/** Of at least one round. Pure. */
+export function pairedSpeeds(
+  rounds: readonly (readonly [Pick<KindRun, 'tokens' | 'ms'>, Pick<KindRun, 'tokens' | 'ms'>])[],
+): PairedSpeeds {
+  return {
+    first: median(rounds.map(([first]) => speedOf(first))),
+    second: median(rounds.map(([, second]) => speedOf(second))),
+    ratio: spreadOf(rounds.map(([first, second]) => speedOf(second) / speedOf(first))),
+  };
 }
 
 function clusterOf({ packPath, workers, shadow, flags }: PairOptions, ofMain: readonly string[]): DemoCluster {
@@ -105,7 +129,7 @@ async function runPair(
 }
 
 function emptyRun(): KindRun {
-  return { tokens: 0, passes: 0, ms: 0, texts: [] };
+  return { tokens: 0, passes: 0, drafts: 0, ms: 0, texts: [] };
 }
 
 /** The users share the prompts; each asks again as soon as its answer is whole. One user's time is that of decode. */
@@ -127,6 +151,7 @@ async function runPrompts(
       decodeMs += decodedTokens * (finished.timing?.tpotMs ?? 0);
       run.tokens += decodedTokens;
       run.passes += decodedTokens - (finished.drafts?.accepted ?? 0);
+      run.drafts += finished.drafts?.proposed ?? 0;
       texts[index] = finished.text;
     }
   };

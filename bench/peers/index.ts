@@ -9,12 +9,10 @@ import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { EmulatedLan, type LanHost, onHost } from './emulated-lan.js';
-import { median } from '../statistics/median.js';
 import { requireGivenFiles, requireLlamaFiles, requireWhole, type GivenFiles } from './given-files.js';
 import {
   distributedLlamaSystem,
   DLLAMA_BUFFERS,
-  LLAMA_RPC,
   llamaSystem,
   odmoeSystem,
   promptIds,
@@ -26,7 +24,9 @@ import { standardError } from '../../shared/base/text/text-output.js';
 import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunningProcess } from './running-process.js';
-import { benchSameFile, type Spread, spreadOf } from './same-file.js';
+import { lanFigures, type LanRow } from './lan-figures.js';
+import { benchSameFile } from './same-file.js';
+import type { Spread } from '../statistics/spread.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_WORKERS = 16;
@@ -47,11 +47,6 @@ interface PeersFlags extends GivenFiles {
 }
 
 type LanFlags = PeersFlags & { model: string };
-
-interface Row {
-  system: string;
-  runs: Speeds[];
-}
 
 /** Adds `odmoe bench peers`. */
 export function registerBenchPeers(bench: Command, run: MeasuredRun): void {
@@ -147,8 +142,8 @@ function systemsOf(flags: LanFlags, hosts: readonly LanHost[]): PeerSystem[] {
 }
 
 /** Measures each system once per round, so that other load on the machine slows all of them alike. */
-async function measureInTurns(systems: readonly PeerSystem[], rounds: number, signal: AbortSignal): Promise<Row[]> {
-  const rows = systems.map(({ name }): Row => ({ system: name, runs: [] }));
+async function measureInTurns(systems: readonly PeerSystem[], rounds: number, signal: AbortSignal): Promise<LanRow[]> {
+  const rows = systems.map(({ name }): LanRow => ({ system: name, runs: [] }));
   for (let round = 1; round <= rounds; round += 1) {
     for (const [index, system] of systems.entries()) {
       const speeds = await runSystem(system, signal);
@@ -161,46 +156,24 @@ async function measureInTurns(systems: readonly PeerSystem[], rounds: number, si
   return rows;
 }
 
-function medianOrNull(values: readonly number[]): number | null {
-  return values.length === 0 ? null : median(values);
-}
-
-function spreadOrNull(values: readonly number[]): Spread | null {
-  return values.length === 0 ? null : spreadOf(values);
-}
-
-const decodeOf = ({ runs }: Row): number[] => runs.map(({ decodeTokensPerS }) => decodeTokensPerS);
-const prefillOf = ({ runs }: Row): number[] => runs.flatMap(({ prefillTokensPerS }) => prefillTokensPerS ?? []);
-const tokensAPassOf = ({ runs }: Row): number[] => runs.flatMap(({ tokensAPass }) => tokensAPass ?? []);
-
-/** Decode over llama.cpp's of the same round, because the machine's speed changes between the rounds. Empty without llama.cpp. */
-function decodeOverLlama(row: Row, rows: readonly Row[]): number[] {
-  const llama = rows.find(({ system }) => system === LLAMA_RPC);
-  if (llama === undefined) return [];
-  return decodeOf(row).map((decode, round) => decode / requirePresent(decodeOf(llama)[round], 'a turn of each round'));
-}
-
 function asJson(
-  rows: readonly Row[],
+  rows: readonly LanRow[],
   { rate, roundTrip, workers, threads }: PeersFlags,
   pingUs: number | null,
 ): unknown {
-  const systems = rows.map((row) => ({
-    system: row.system,
-    decodeTokensPerS: spreadOrNull(decodeOf(row)),
-    prefillTokensPerS: spreadOrNull(prefillOf(row)),
-    tokensAPass: medianOrNull(tokensAPassOf(row)),
-    decodeOverLlama: spreadOrNull(decodeOverLlama(row, rows)),
-  }));
-  return snakeCaseKeys({ rateMbitPerS: rate, roundTripUs: roundTrip, pingUs, workers, threads, systems });
+  return snakeCaseKeys({
+    rateMbitPerS: rate,
+    roundTripUs: roundTrip,
+    pingUs,
+    workers,
+    threads,
+    systems: lanFigures(rows),
+  });
 }
 
-function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null): string {
-  const cell = (values: readonly number[]): string => {
-    const spread = spreadOrNull(values);
-    if (spread === null) return '-';
-    return `${spread.median.toFixed(2)} (${spread.lowest.toFixed(2)}..${spread.highest.toFixed(2)})`;
-  };
+function asText(rows: readonly LanRow[], flags: PeersFlags, pingUs: number | null): string {
+  const cell = (spread: Spread | null): string =>
+    spread === null ? '-' : `${spread.median.toFixed(2)} (${spread.lowest.toFixed(2)}..${spread.highest.toFixed(2)})`;
   const lines = tableLines(
     [
       { title: 'system', align: 'left' },
@@ -209,12 +182,12 @@ function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null):
       { title: 'tokens a pass', align: 'right' },
       { title: `prefill of ${flags.promptTokens}, tokens/s`, align: 'right' },
     ],
-    rows.map((row) => [
-      row.system,
-      cell(decodeOf(row)),
-      cell(decodeOverLlama(row, rows)),
-      medianOrNull(tokensAPassOf(row))?.toFixed(2) ?? '-',
-      cell(prefillOf(row)),
+    lanFigures(rows).map(({ system, decodeTokensPerS, decodeOverLlama, tokensAPass, prefillTokensPerS }) => [
+      system,
+      cell(decodeTokensPerS),
+      cell(decodeOverLlama),
+      tokensAPass?.toFixed(2) ?? '-',
+      cell(prefillTokensPerS),
     ]),
   );
   const ping =

@@ -6,7 +6,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 import { openEngine, timeAnswer } from '../generate/measure-generate.js';
 import type { MeasuredRun } from '../history/measured-run.js';
-import { median } from '../statistics/median.js';
+import { type Spread, spreadOf } from '../statistics/spread.js';
 import { RunningProcess } from './running-process.js';
 import { parseLlamaBench, type Speeds, type Workload } from './systems.js';
 
@@ -25,13 +25,6 @@ export interface SameFileFlags {
 export interface SameFileRound {
   odmoe: Speeds;
   llama: Speeds;
-}
-
-/** A figure of several rounds. */
-export interface Spread {
-  median: number;
-  lowest: number;
-  highest: number;
 }
 
 /** Rows of one prefill pass; llama-bench takes 512, more than most prompts here have. */
@@ -120,11 +113,6 @@ export function sameFileEngines(rounds: readonly SameFileRound[]): [SameFileEngi
     },
     { engine: 'llama.cpp', ...speeds('llama'), decodeOverLlama: null, prefillOverLlama: null },
   ];
-}
-
-/** The median and the range of at least one value. Pure. */
-export function spreadOf(values: readonly number[]): Spread {
-  return { median: median(values), lowest: Math.min(...values), highest: Math.max(...values) };
 }
 
 function asText(

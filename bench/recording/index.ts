@@ -7,7 +7,7 @@ import type { MeasuredRun } from '../history/measured-run.js';
 import { MOST_PROMPTS } from '../paired-clusters/draft-prompts.js';
 import { measureRecording, type RecordingBenchOptions, type RecordingFigures } from './measure-recording.js';
 
-const TITLES = ['users', 'tokens/s', 'while recording', 'ratio', 'recorded tokens'];
+const TITLES = ['users', 'tokens/s', 'while recording', 'ratio', 'lowest', 'highest', 'recorded tokens'];
 
 /** Adds `odmoe bench recording`. */
 export function registerBenchRecording(bench: Command, run: MeasuredRun): void {
@@ -32,9 +32,10 @@ of all users together, prompts included, for several.`,
 }
 
 function asText(figures: RecordingFigures): string {
-  const { users, plainTokensPerSecond, recordingTokensPerSecond, speedUp, recordedTokens } = figures;
+  const { users, plainTokensPerSecond, recordingTokensPerSecond, recordedTokens } = figures;
   const columns = TITLES.map((title): TableColumn => ({ title, align: 'right' }));
   const speeds = [plainTokensPerSecond, recordingTokensPerSecond].map((speed) => speed.toFixed(1));
-  const cells = [String(users), ...speeds, speedUp.toFixed(2), String(recordedTokens)];
+  const ratios = [figures.speedUp, figures.lowestSpeedUp, figures.highestSpeedUp].map((ratio) => ratio.toFixed(2));
+  const cells = [String(users), ...speeds, ...ratios, String(recordedTokens)];
   return `${tableLines(columns, [cells]).join('\n')}\n`;
 }

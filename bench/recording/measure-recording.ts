@@ -8,9 +8,9 @@ import { openServedPack } from '../../packs/open-served-pack.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import { type PairOptions, runPairedClusters, speedOf } from '../paired-clusters/run-paired-clusters.js';
-import { median } from '../statistics/median.js';
+import { pairedSpeeds, type PairOptions, runPairedClusters } from '../paired-clusters/run-paired-clusters.js';
 
+/** The settings of PairOptions that the command does not set itself. */
 export type RecordingBenchOptions = Pick<PairOptions, 'workers' | 'users' | 'prompts' | 'rounds'>;
 
 export interface RecordingFigures {
@@ -18,8 +18,10 @@ export interface RecordingFigures {
   /** Tokens a second of all users together, medians of the rounds. */
   plainTokensPerSecond: number;
   recordingTokensPerSecond: number;
-  /** Median of the rounds' ratios. */
+  /** Median of the rounds' ratios, and their range. */
   speedUp: number;
+  lowestSpeedUp: number;
+  highestSpeedUp: number;
   recordedTokens: number;
 }
 
@@ -42,12 +44,16 @@ export async function measureRecording(options: RecordingBenchOptions, signal: A
     );
     const rounds = requirePresent(runs.get('story'), 'stories were asked for');
     const recordedTokens = await countRecorded(packPath);
-    assertInvariant(recordedTokens > 0, 'a main that records has recorded');
+    const decoded = rounds.reduce((sum, [, { tokens }]) => sum + tokens, 0);
+    assertInvariant(recordedTokens >= decoded, () => `${recordedTokens} of ${decoded} tokens were recorded`);
+    const { first, second, ratio } = pairedSpeeds(rounds);
     return {
       users: options.users,
-      plainTokensPerSecond: median(rounds.map(([without]) => speedOf(without))),
-      recordingTokensPerSecond: median(rounds.map(([, recording]) => speedOf(recording))),
-      speedUp: median(rounds.map(([without, recording]) => speedOf(recording) / speedOf(without))),
+      plainTokensPerSecond: first,
+      recordingTokensPerSecond: second,
+      speedUp: ratio.median,
+      lowestSpeedUp: ratio.lowest,
+      highestSpeedUp: ratio.highest,
       recordedTokens,
     };
   } finally {

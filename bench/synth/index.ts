@@ -52,7 +52,7 @@ export function registerBenchSynth(bench: Command): void {
     .option('--seed <n>', 'the same seed gives the same weights', parseWhole, 1)
     .option(
       '--repeat <n>',
-      'answers run through so many tokens again and again, to measure drafts; the work of a token stays the same',
+      'answers run through so many tokens again and again, to measure drafts; the work of a token stays the same (models with a plain residual stream; the prompt should not end among the tokens with 2, which ends answers)',
       parseWhole,
     )
     .option('--config <file>', "a config.json of any family, in place of a Mixtral's sizes")

@@ -6,7 +6,7 @@ import { type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.
 /** Lengths of the match from which on a draft is of the next kind, and what is assumed of a kind: the longer the match, the surer the draft. */
 const KINDS_FROM = [2, 4, 8, 16] as const;
 const ASSUMED = [0.2, 0.3, 0.5, 0.7, 0.85];
-/** Drafts behind a single token are proposed from this chance on. In most texts they are wrong, in some, such as lists of words that are repeated, right. */
+/** Drafts behind a single token are proposed from this chance on. In most texts they are wrong; where words are repeated, they are right. */
 const LEAST_CHANCE_ALONE = 0.25;
 
 /** Tokens of a prompt, its last ones, and of an expected text that are looked up. They are taken in one turn of the event loop. */

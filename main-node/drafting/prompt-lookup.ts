@@ -3,7 +3,7 @@
  * 2304.04487; prompt lookup decoding). Pure but for its own memory.
  */
 
-/** Tokens of the shortest end of which several earlier places are compared. A single token, at its latest place alone, counts where no such end stands earlier. */
+/** Tokens of the shortest end of which several earlier places are compared. Where none stands earlier, the latest place of the last token counts. */
 const SHORTEST_COMPARED = 2;
 /** Longest end that is compared; a longer one says no more about what follows. */
 export const LONGEST_MATCH = 32;
@@ -41,6 +41,7 @@ export class PromptLookup {
   /** A text in which matches are looked for, before the prompt and the answer. */
   expect(tokenIds: readonly number[]): void {
     for (const tokenId of tokenIds) this.append(tokenId);
+    this.earlierAlone = NOWHERE;
     this.tokens.push(BREAK);
     this.earlier.push(NOWHERE);
   }

@@ -59,6 +59,7 @@ describe('prompt lookup', () => {
       ).propose(8),
       { tokenIds: [], matchLength: 0 },
     );
+    assert.deepEqual(lookupOf([], [[1, 2, 1]]).propose(8), { tokenIds: [], matchLength: 0 });
   });
 
   it('finds the longest end of any text with few equal pairs, and proposes tokens that follow it', () => {

@@ -8,6 +8,7 @@ import {
   parseOdmoe,
   promptIds,
   type Server,
+  type Speeds,
 } from '../../../bench/peers/systems.js';
 import {
   type GivenFiles,
@@ -16,7 +17,9 @@ import {
   requireWhole,
 } from '../../../bench/peers/given-files.js';
 import { RunningProcess } from '../../../bench/peers/running-process.js';
-import { llamaBenchCommand, sameFileEngines, spreadOf } from '../../../bench/peers/same-file.js';
+import { llamaBenchCommand, sameFileEngines } from '../../../bench/peers/same-file.js';
+import { lanFigures } from '../../../bench/peers/lan-figures.js';
+import { spreadOf } from '../../../bench/statistics/spread.js';
 import { withSyntheticPack } from '../../../bench/load/index.js';
 import { codecSetting } from '../../../packs/format/pack-codec.js';
 import type { NodeSettings } from '../../../shared/settings/node-settings.js';
@@ -128,6 +131,33 @@ describe('odmoe bench peers', () => {
     const printed = JSON.stringify(tests);
     assert.deepEqual(parseLlamaBench(printed, 16), { prefillTokensPerS: 90, decodeTokensPerS: 20 });
     assert.throws(() => parseLlamaBench(printed, 17), { code: 'USAGE' });
+  });
+
+  it("has medians and ranges of the rounds, and decode over llama.cpp's of the same round", () => {
+    const run = (decodeTokensPerS: number, tokensAPass?: number): Speeds => ({
+      prefillTokensPerS: null,
+      decodeTokensPerS,
+      ...(tokensAPass !== undefined && { tokensAPass }),
+    });
+    const odmoe = { system: 'odmoe with drafts', runs: [run(10, 1), run(30, 3), run(12, 2)] };
+    const llama = { system: 'llama.cpp RPC', runs: [run(20), run(10), run(8)] };
+    assert.deepEqual(lanFigures([odmoe, llama]), [
+      {
+        system: 'odmoe with drafts',
+        decodeTokensPerS: { median: 12, lowest: 10, highest: 30 },
+        prefillTokensPerS: null,
+        tokensAPass: 2,
+        decodeOverLlama: { median: 1.5, lowest: 0.5, highest: 3 },
+      },
+      {
+        system: 'llama.cpp RPC',
+        decodeTokensPerS: { median: 10, lowest: 8, highest: 20 },
+        prefillTokensPerS: null,
+        tokensAPass: null,
+        decodeOverLlama: null,
+      },
+    ]);
+    assert.equal(lanFigures([odmoe])[0]?.decodeOverLlama, null);
   });
 
   it('reports a system that printed no figures', () => {

@@ -39,9 +39,11 @@ ODMOE_INLINE Integers upper_half(Integers bytes) { return Simd::shift_right(byte
 //  kBases: bases are added
 //  prepare: the steps of a block, in order, and its bases
 //  codes: columns W*pair.. and 16 + W*pair.. of 32 columns of a block, as FP32
+//  row_codes: all 32 codes, for instruction sets that read a row's 32 bytes together (kWholeRows). Formats that have it describe both
+//      by code_bytes, whose `load` reads the wanted ones of 32 bytes
+//  kMiddle: row_codes gives the codes less this, and there are no bases
 //  row_weights: all 32 weights, where the instruction set looks up those of codes of 4 bits
-//  row_codes: all of them, for instruction sets that read a row's 32 bytes together (kWholeRows). Formats that have it describe both by
-//      code_bytes, whose `load` reads the wanted ones of 32 bytes
+//  kHalves: place of codes of 4 bits alone, columns 0 to 15 in the lower halves of 16 bytes; 0: there are none
 
 // Blocks of 32 codes of 4 or 5 bits: kBits is the place of the fifth bits, or 0; the codes' halves begin at kCodes.
 template <int kCodes, int kBits>
@@ -135,8 +137,8 @@ ODMOE_INLINE void look_up_iq4(const uint8_t* codes, Vector& low, Vector& high) {
   Simd::look_up_integers(kIq4Values, Simd::load_halves(codes), low, high);
 }
 
-// Eight bytes, less an offset, times the factor. Where a vector is wider, the bytes do not go through memory: a load that is wider than the
-// stores before it waits until these are done.
+// Writes (byte - kOffset) * factor for each of eight bytes. Where a vector is wider than they, the bytes do not go through memory: a
+// load that is wider than the stores before it waits until these are done.
 template <int kOffset, class Set = Simd>
 ODMOE_INLINE void scale_eight(uint64_t eight, Vector factor, float* out) {
   if constexpr (kWidth > 8) {

@@ -16,13 +16,19 @@ struct GgufTile {
   const float* steps;
   const float* bases;
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
+    static_assert(!kRows, "expand_row() expands the rows of this format, whose codes may lack their middle");
     const uint8_t* const own = data + (block / kGroups * kTileRows + row) * F::kBytes;
     if (row == 0 && pair == 0) prefetch(block);
     const int64_t scale = (row * kRunBlocks + block) * F::kScales;
     if constexpr (Simd::kLooksUpCodes && requires { requires F::kHalves != 0; }) {
-      return expand_steps<Simd, 4>(own + F::kHalves, pair, steps[scale], bases[scale], low, high);
+      expand_steps<Simd, 4>(own + F::kHalves, pair, steps[scale], bases[scale], low, high);
+    } else {
+      F::codes(own, static_cast<int>(block % kGroups), pair, low, high);
+      apply_steps(scale, low, high);
     }
-    F::codes(own, static_cast<int>(block % kGroups), pair, low, high);
+  }
+  // Codes become weights.
+  ODMOE_INLINE void apply_steps(int64_t scale, Vector& low, Vector& high) const {
     const Vector low_step = Simd::broadcast(steps[scale]);
     const Vector high_step = F::kScales == 1 ? low_step : Simd::broadcast(steps[scale + F::kScales - 1]);
     if constexpr (F::kBases) {
@@ -45,9 +51,14 @@ struct GgufTile {
     const uint8_t* const own = data + (block / kGroups * kTileRows + row) * F::kBytes;
     const int64_t scale = (row * kRunBlocks + block + group) * F::kScales;
     if constexpr (requires(Vector v) { F::template row_weights<Simd>(own, group, v, v, values); }) {
-      return F::template row_weights<Simd>(own, group, Simd::broadcast(steps[scale]), Simd::broadcast(bases[scale]), values);
+      F::template row_weights<Simd>(own, group, Simd::broadcast(steps[scale]), Simd::broadcast(bases[scale]), values);
+    } else {
+      F::template row_codes<Simd>(own, group, values);
+      apply_row_steps(scale, values);
     }
-    F::template row_codes<Simd>(own, group, values);
+  }
+  // The same for all 32 codes of a row.
+  ODMOE_INLINE void apply_row_steps(int64_t scale, Vector (&values)[kVectors]) const {
 #pragma GCC unroll 4
     for (int i = 0; i < kVectors; ++i) {
       const int64_t part = scale + (i < kVectors / 2 ? 0 : F::kScales - 1);

@@ -85,7 +85,7 @@ struct Simd {
     const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return _mm512_cvtepi32_ps(_mm512_srl_epi32(bytes, _mm_cvtsi32_si128(shift)));
   }
-  // Writes eight bytes, less an offset, times the factor.
+  // Writes (byte - kOffset) * factor for each of eight bytes.
   template <int kOffset>
   static void scale_eight(uint64_t bytes, Vector factor, float* out) {
     const __m256i integers = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(bytes)));
@@ -99,10 +99,14 @@ struct Simd {
     high = _mm512_cvtepi32_ps(_mm512_srli_epi32(codes, 4));
   }
   static constexpr bool kLooksUpCodes = true;
+  // code * step + base of all codes of 4 bits.
+  static Vector weights_of_codes4(Vector step, Vector base) {
+    return fma(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), step, base);
+  }
   // The weights code * step + base of codes of 4 bits: all 16 possible ones are computed first, and then looked up.
   static void look_up_codes4(const uint8_t* p, Vector step, Vector base, Vector& low, Vector& high) {
     const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    const Vector weights = fma(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), step, base);
+    const Vector weights = weights_of_codes4(step, base);
     low = _mm512_permutexvar_ps(codes, weights);  // uses the low four bits of each index
     high = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), weights);
   }
@@ -275,7 +279,7 @@ struct Simd {
     low = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_castsi256_si128(codes)), values);
     high = _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm256_extracti128_si256(codes, 1)), values);
   }
-  // The same for the 32 bytes of a row, in the order of the columns.
+  // Codes of the 32 bytes of a row, in the order of the columns.
   static constexpr bool kWholeRows = true;
   using Row = Bytes;
   static Row load_row(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
@@ -291,7 +295,8 @@ struct Simd {
     values[1] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(v, 1)));
   }
   static Row subtract_bytes(Row v, int from_each) { return _mm256_sub_epi8(v, _mm256_set1_epi8(static_cast<char>(from_each))); }
-  // The integers of 16 bytes whose lower halves are columns 0 to 15; `tables` has them as BF16, their low bytes before their high ones.
+  // The integers of 16 bytes whose lower halves are columns 0 to 15; `tables` has them as BF16, their low bytes before their high
+  // ones.
   static void look_up_row(const uint8_t* tables, const uint8_t* codes, Vector (&values)[2]) {
     const __m512i words =
         _mm512_or_si512(_mm512_slli_epi32(load_bytes(tables), 16), _mm512_slli_epi32(load_bytes(tables + 16), 24));
@@ -300,10 +305,10 @@ struct Simd {
     values[0] = _mm512_permutexvar_ps(index, table);  // uses the low four bits of each index
     values[1] = _mm512_permutexvar_ps(_mm512_srli_epi32(index, 4), table);
   }
-  // The weights code * step + base of the lower or the upper halves of 32 bytes: all 16 possible ones are computed first, and then looked up.
+  // The weights of the lower or the upper halves of 32 bytes: all 16 possible ones are computed first, and then looked up.
   template <bool kUpper>
   static void look_up_halves(const uint8_t* bytes, Vector step, Vector base, Vector (&values)[2]) {
-    const Vector weights = fma(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), step, base);
+    const Vector weights = weights_of_codes4(step, base);
     for (int i = 0; i < 2; ++i) {
       const __m512i index = load_bytes(bytes + 16 * i);
       values[i] = _mm512_permutexvar_ps(kUpper ? _mm512_srli_epi32(index, 4) : index, weights);  // uses the low four bits
