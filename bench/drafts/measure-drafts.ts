@@ -7,7 +7,7 @@ import {
   type PairedRun,
   type PairOptions,
   runPairedClusters,
-  speedOf,
+  pairedSpeeds,
 } from '../paired-clusters/run-paired-clusters.js';
 
 /** The settings of PairOptions that the command does not set itself. */

@@ -6,7 +6,7 @@ import { LLAMA_RPC, type Speeds } from './systems.js';
 /** The turns of a system, one of each round. */
 export interface LanRow {
   system: string;
-  runs: readonly Speeds[];
+  runs: Speeds[];
 }
 
 export interface LanFigures {
