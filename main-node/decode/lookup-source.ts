@@ -7,7 +7,7 @@ import { type DraftProposal, type DraftSource, NO_DRAFTS } from './draft-source.
 const KINDS_FROM = [2, 4, 8, 16] as const;
 const ASSUMED = [0.2, 0.3, 0.5, 0.7, 0.85];
 /** Drafts behind a single token are proposed from this chance on. In most texts they are wrong; where words are repeated, they are right. */
-const LEAST_CHANCE_ALONE = 0.25;
+const LEAST_CHANCE_ALONE = 0.5;
 
 /** Tokens of a prompt, its last ones, and of an expected text that are looked up. They are taken in one turn of the event loop. */
 const MOST_PROMPT_TOKENS = 32_768;
