@@ -5,22 +5,17 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type CheckpointConfig, ggufKeys, ggufTensors, readStored } from './unit/gguf-from-checkpoint.js';
-import { byteLevelKeys } from './unit/gguf-tokenizer-files.js';
-import { ggufBytes, type WrittenKey } from './unit/gguf-writer.js';
+import {
+  type CheckpointConfig,
+  ggufKeys,
+  ggufTensors,
+  readStored,
+  tokenizerKeys,
+} from './unit/gguf-from-checkpoint.js';
+import { ggufBytes } from './unit/gguf-writer.js';
 
-const BYTE_TOKENS = 259;
 /** A write takes fewer than 2 GiB. */
 const PIECE_BYTES = 256 * 1024 * 1024;
-
-function tokenizerKeys(vocabulary: number): WrittenKey[] {
-  const words = Array.from({ length: vocabulary - BYTE_TOKENS }, (_, index) => ({ token: `word${index}`, type: 1 }));
-  return [...byteLevelKeys({}, words)].map(([name, value]): WrittenKey => {
-    const isList = typeof value === 'object';
-    const isText = typeof (isList ? value[0] : value) !== 'number';
-    return { name, type: isText ? 'text' : isList ? 'i32' : 'u32', value };
-  });
-}
 
 const [directory, output] = process.argv.slice(2);
 if (directory === undefined || output === undefined) throw new Error('give a checkpoint and the file to write');

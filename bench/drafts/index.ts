@@ -7,6 +7,7 @@ import { PRECISIONS } from '../../shared/settings/setting-choices.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 import { MOST_PROMPTS } from '../paired-clusters/draft-prompts.js';
+import { SPEED_UP_TITLES, speedUpCells } from '../paired-clusters/run-paired-clusters.js';
 import { type DraftBenchOptions, type DraftRow, measureDrafts } from './measure-drafts.js';
 
 interface BenchDraftsFlags extends Omit<DraftBenchOptions, 'flags'> {
@@ -51,7 +52,7 @@ Examples:
 
 const COLUMNS: readonly TableColumn[] = [
   { title: 'text', align: 'left' },
-  ...['users', 'tokens a pass', 'drafts a pass', 'tokens/s without', 'with drafts', 'ratio', 'lowest', 'highest'].map(
+  ...['users', 'tokens a pass', 'drafts a pass', 'tokens/s without', 'with drafts', ...SPEED_UP_TITLES].map(
     (title): TableColumn => ({
       title,
       align: 'right',
@@ -67,7 +68,7 @@ function asText(rows: readonly DraftRow[]): string {
     row.draftsAPass.toFixed(2),
     row.plainTokensPerSecond.toFixed(1),
     row.draftedTokensPerSecond.toFixed(1),
-    ...[row.speedUp, row.lowestSpeedUp, row.highestSpeedUp].map((ratio) => ratio.toFixed(2)),
+    ...speedUpCells(row),
   ]);
   return `${tableLines(COLUMNS, cells).join('\n')}\n`;
 }

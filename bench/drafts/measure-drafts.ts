@@ -8,12 +8,14 @@ import {
   type PairOptions,
   runPairedClusters,
   pairedSpeeds,
+  type SpeedUp,
+  speedUpOf,
 } from '../paired-clusters/run-paired-clusters.js';
 
 /** The settings of PairOptions that the command does not set itself. */
 export type DraftBenchOptions = Omit<PairOptions, 'packPath' | 'ofMain'>;
 
-export interface DraftRow {
+export interface DraftRow extends SpeedUp {
   kind: PromptKind;
   users: number;
   /** Tokens of an answer that a pass of it yields, without the first one, over all rounds. */
@@ -23,10 +25,6 @@ export interface DraftRow {
   /** Tokens a second of all users together, medians of the rounds. */
   plainTokensPerSecond: number;
   draftedTokensPerSecond: number;
-  /** Median of the rounds' ratios, and their range. */
-  speedUp: number;
-  lowestSpeedUp: number;
-  highestSpeedUp: number;
 }
 
 /** Two demo clusters, without drafts and with main's own, take turns. Throws if their answers differ. */
@@ -42,16 +40,14 @@ function rowOf(kind: PromptKind, users: number, rounds: readonly PairedRun[]): D
   const sumOf = (value: 'tokens' | 'passes' | 'drafts'): number =>
     rounds.reduce((sum, [, drafted]) => sum + drafted[value], 0);
   const passes = Math.max(1, sumOf('passes'));
-  const { first, second, ratio } = pairedSpeeds(rounds);
+  const speeds = pairedSpeeds(rounds);
   return {
     kind,
     users,
     tokensAPass: sumOf('tokens') / passes,
     draftsAPass: sumOf('drafts') / passes,
-    plainTokensPerSecond: first,
-    draftedTokensPerSecond: second,
-    speedUp: ratio.median,
-    lowestSpeedUp: ratio.lowest,
-    highestSpeedUp: ratio.highest,
+    plainTokensPerSecond: speeds.first,
+    draftedTokensPerSecond: speeds.second,
+    ...speedUpOf(speeds),
   };
 }

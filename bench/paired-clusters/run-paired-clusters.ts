@@ -73,6 +73,23 @@ function speedOf({ tokens, ms }: Pick<KindRun, 'tokens' | 'ms'>): number {
   return tokens / (ms / 1000);
 }
 
+/** How much faster the second cluster is: the median of the rounds' ratios, and their range. */
+export interface SpeedUp {
+  speedUp: number;
+  lowestSpeedUp: number;
+  highestSpeedUp: number;
+}
+
+export function speedUpOf({ ratio: { median: speedUp, lowest, highest } }: PairedSpeeds): SpeedUp {
+  return { speedUp, lowestSpeedUp: lowest, highestSpeedUp: highest };
+}
+
+/** Titles and cells of a table. */
+export const SPEED_UP_TITLES = ['ratio', 'lowest', 'highest'] as const;
+export function speedUpCells({ speedUp, lowestSpeedUp, highestSpeedUp }: SpeedUp): string[] {
+  return [speedUp, lowestSpeedUp, highestSpeedUp].map((ratio) => ratio.toFixed(2));
+}
+
 /** Speeds of the two clusters, and the second one's over the first one's in the same round. */
 export interface PairedSpeeds {
   /** Tokens a second, medians of the rounds. */
@@ -81,7 +98,7 @@ export interface PairedSpeeds {
   ratio: Spread;
 }
 
-/** Of at least one round. Pure. */
+/** Compares the two clusters over at least one round. Pure. */
 export function pairedSpeeds(
   rounds: readonly (readonly [Pick<KindRun, 'tokens' | 'ms'>, Pick<KindRun, 'tokens' | 'ms'>])[],
 ): PairedSpeeds {

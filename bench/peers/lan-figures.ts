@@ -14,7 +14,7 @@ export interface LanFigures {
   decodeTokensPerS: Spread | null;
   prefillTokensPerS: Spread | null;
   tokensAPass: number | null;
-  /** Of the two turns of a round, because the machine's speed changes between the rounds. Null for llama.cpp itself, and without it. */
+  /** Compares the two turns of a round, because the machine's speed changes between the rounds. Null for llama.cpp itself, and without it. */
   decodeOverLlama: Spread | null;
 }
 

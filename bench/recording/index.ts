@@ -5,9 +5,10 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import type { MeasuredRun } from '../history/measured-run.js';
 import { MOST_PROMPTS } from '../paired-clusters/draft-prompts.js';
+import { SPEED_UP_TITLES, speedUpCells } from '../paired-clusters/run-paired-clusters.js';
 import { measureRecording, type RecordingBenchOptions, type RecordingFigures } from './measure-recording.js';
 
-const TITLES = ['users', 'tokens/s', 'while recording', 'ratio', 'lowest', 'highest', 'recorded tokens'];
+const TITLES = ['users', 'tokens/s', 'while recording', ...SPEED_UP_TITLES, 'recorded tokens'];
 
 /** Adds `odmoe bench recording`. */
 export function registerBenchRecording(bench: Command, run: MeasuredRun): void {
@@ -35,7 +36,6 @@ function asText(figures: RecordingFigures): string {
   const { users, plainTokensPerSecond, recordingTokensPerSecond, recordedTokens } = figures;
   const columns = TITLES.map((title): TableColumn => ({ title, align: 'right' }));
   const speeds = [plainTokensPerSecond, recordingTokensPerSecond].map((speed) => speed.toFixed(1));
-  const ratios = [figures.speedUp, figures.lowestSpeedUp, figures.highestSpeedUp].map((ratio) => ratio.toFixed(2));
-  const cells = [String(users), ...speeds, ...ratios, String(recordedTokens)];
+  const cells = [String(users), ...speeds, ...speedUpCells(figures), String(recordedTokens)];
   return `${tableLines(columns, [cells]).join('\n')}\n`;
 }

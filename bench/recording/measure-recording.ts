@@ -8,20 +8,22 @@ import { openServedPack } from '../../packs/open-served-pack.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import { pairedSpeeds, type PairOptions, runPairedClusters } from '../paired-clusters/run-paired-clusters.js';
+import {
+  pairedSpeeds,
+  type PairOptions,
+  runPairedClusters,
+  type SpeedUp,
+  speedUpOf,
+} from '../paired-clusters/run-paired-clusters.js';
 
 /** The settings of PairOptions that the command does not set itself. */
 export type RecordingBenchOptions = Pick<PairOptions, 'workers' | 'users' | 'prompts' | 'rounds'>;
 
-export interface RecordingFigures {
+export interface RecordingFigures extends SpeedUp {
   users: number;
   /** Tokens a second of all users together, medians of the rounds. */
   plainTokensPerSecond: number;
   recordingTokensPerSecond: number;
-  /** Median of the rounds' ratios, and their range. */
-  speedUp: number;
-  lowestSpeedUp: number;
-  highestSpeedUp: number;
   recordedTokens: number;
 }
 
@@ -46,14 +48,12 @@ export async function measureRecording(options: RecordingBenchOptions, signal: A
     const recordedTokens = await countRecorded(packPath);
     const decoded = rounds.reduce((sum, [, { tokens }]) => sum + tokens, 0);
     assertInvariant(recordedTokens >= decoded, () => `${recordedTokens} of ${decoded} tokens were recorded`);
-    const { first, second, ratio } = pairedSpeeds(rounds);
+    const speeds = pairedSpeeds(rounds);
     return {
       users: options.users,
-      plainTokensPerSecond: first,
-      recordingTokensPerSecond: second,
-      speedUp: ratio.median,
-      lowestSpeedUp: ratio.lowest,
-      highestSpeedUp: ratio.highest,
+      plainTokensPerSecond: speeds.first,
+      recordingTokensPerSecond: speeds.second,
+      ...speedUpOf(speeds),
       recordedTokens,
     };
   } finally {

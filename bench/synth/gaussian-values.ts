@@ -34,6 +34,11 @@ export function halfBits(value: number): number {
   return sign + ((exponent + 14) << 10) + steps;
 }
 
+/** Bits of a nearest number of the type; for values within its range. */
+export function bitsOf(value: number, dtype: WeightDtype): number {
+  return { BF16: bfloat16Bits, F16: halfBits, F32: singleBits }[dtype](value);
+}
+
 /** A stream of random 32-bit numbers, always the same for the same two seeds (Marsaglia's xorshift). */
 export class RandomBits {
   private state: number;
@@ -62,8 +67,7 @@ export class GaussianFiller {
     private readonly dtype: WeightDtype,
     deviation: number,
   ) {
-    const toBits = { BF16: bfloat16Bits, F16: halfBits, F32: singleBits }[dtype];
-    this.bits = Uint32Array.from(gaussianTable(), (value) => toBits(value * deviation));
+    this.bits = Uint32Array.from(gaussianTable(), (value) => bitsOf(value * deviation, dtype));
   }
 
   /** `bytes` begins at a multiple of four in its buffer. The number of values is even, except in the last call for a tensor. */

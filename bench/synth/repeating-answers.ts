@@ -7,7 +7,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
 import type { TensorPlace } from '../../packs/model-config/model-family.js';
 import type { TensorContents } from '../checkpoint/checkpoint-writer.js';
-import { bfloat16Bits, GaussianFiller, halfBits, RandomBits, singleBits } from './gaussian-values.js';
+import { bitsOf, GaussianFiller, RandomBits } from './gaussian-values.js';
 
 /** A layer adds some tens, with the deviations of synthesizeFamily; FP16 holds up to 65,504. */
 const EMBEDDING_DEVIATION = 2000;
@@ -84,7 +84,7 @@ function rowContents(
 
 /** Fills a vector with ones. */
 export function fillOnes(bytes: Uint8Array, dtype: WeightDtype): void {
-  const one = { BF16: bfloat16Bits, F16: halfBits, F32: singleBits }[dtype](1);
+  const one = bitsOf(1, dtype);
   if (dtype === 'F32') new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4).fill(one);
   else new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2).fill(one);
 }

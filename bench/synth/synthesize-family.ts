@@ -26,7 +26,7 @@ interface FamilyTensor extends ShardTensor {
   stream: number;
   /** experts: a table of experts by token. */
   contents: 'gaussian' | 'codes' | 'scales' | 'experts';
-  /** Of the part of the model for which the tensor was named first. */
+  /** The part of the model for which the tensor was named first. */
   place: TensorPlace;
 }
 

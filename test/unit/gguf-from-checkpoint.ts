@@ -5,6 +5,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { byteLevelKeys } from './gguf-tokenizer-files.js';
 import type { WrittenKey, WrittenTensor } from './gguf-writer.js';
 
 export type CheckpointConfig = Readonly<Record<string, unknown>>;
@@ -320,4 +321,17 @@ export function ggufKeys(architecture: string, config: CheckpointConfig): Writte
     { name: 'general.architecture', type: 'text', value: architecture },
     ...own.map((key) => ({ ...key, name: `${architecture}.${key.name}` })),
   ];
+}
+
+/** Tokens that are bytes, before words by their number. */
+const BYTE_TOKENS = 259;
+
+/** Keys of a byte-level tokenizer that has so many tokens. */
+export function tokenizerKeys(vocabulary: number): WrittenKey[] {
+  const words = Array.from({ length: vocabulary - BYTE_TOKENS }, (_, index) => ({ token: `word${index}`, type: 1 }));
+  return [...byteLevelKeys({}, words)].map(([name, value]): WrittenKey => {
+    const isList = typeof value === 'object';
+    const isText = typeof (isList ? value[0] : value) !== 'number';
+    return { name, type: isText ? 'text' : isList ? 'i32' : 'u32', value };
+  });
 }

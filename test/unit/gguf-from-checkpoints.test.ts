@@ -20,15 +20,14 @@ import {
   ggufTensors,
   readStored,
   safetensorsBytes,
+  tokenizerKeys,
 } from './gguf-from-checkpoint.js';
-import { byteLevelKeys } from './gguf-tokenizer-files.js';
 import { pack } from './tiny-pack.js';
-import { ggufBytes, type WrittenKey } from './gguf-writer.js';
+import { ggufBytes } from './gguf-writer.js';
 import { openTestDevice } from './native-test-model.js';
 
 const fixtures = join(packageRoot(), 'test', 'fixtures');
 const VOCABULARY = 300;
-const BYTE_TOKENS = 259;
 const PROMPT = [1, 5, 9, 200, 31, 77, 120];
 const FURTHER = [44, 7];
 
@@ -56,14 +55,6 @@ const FIXTURES: Readonly<Record<string, Made>> = {
   lfm2moe: { architecture: 'lfm2moe', config: { routed_scaling_factor: 1 } },
 };
 
-function tokenizerKeys(): WrittenKey[] {
-  const more = Array.from({ length: VOCABULARY - BYTE_TOKENS }, (_, index) => ({ token: `word${index}`, type: 1 }));
-  return [...byteLevelKeys({}, more)].map(([name, value]): WrittenKey => {
-    const first = typeof value === 'object' ? value[0] : value;
-    return { name, type: typeof first === 'number' ? 'i32' : 'text', value };
-  });
-}
-
 /** Writes the checkpoint, with the config's changes, and the GGUF file. Gives their paths. */
 async function writeBoth(
   directory: string,
@@ -78,7 +69,7 @@ async function writeBoth(
   await mkdir(checkpoint, { recursive: true });
   await writeFile(join(checkpoint, 'config.json'), JSON.stringify(config));
   await writeFile(join(checkpoint, 'model.safetensors'), safetensorsBytes(stored));
-  const keys = [...ggufKeys(made.architecture, config), ...tokenizerKeys()];
+  const keys = [...ggufKeys(made.architecture, config), ...tokenizerKeys(VOCABULARY)];
   const gguf = join(directory, `${name}.gguf`);
   const tensors = ggufTensors(stored, made.architecture, config).filter((tensor) => isKept(tensor.name));
   await writeFile(gguf, ggufBytes({ keys, tensors }));
